@@ -1,0 +1,531 @@
+'use strict';
+// The public face: arguments are checked here and results get their shape; what the queue does is in the addon.
+const path = require('node:path');
+const { addonFile } = require('./lib/addon-file.js');
+const { Packer, STRIDE, isObject } = require('./lib/packer.js');
+const { checkOptions, checkPatch } = require('./lib/options.js');
+const { version } = require('./package.json');
+
+const HEAD = 8;
+const OUT = 5;
+/** Events held back at most before they cross together. */
+const BATCH = 128;
+/** UTF-16 code units of keys held back at most. */
+const BATCH_UNITS = 32 * 1024;
+/** The most jobs that one claim gives out. */
+const MOST_JOBS = 100_000;
+/** Native memory is told to the garbage collector when this many batches have been applied since. */
+const REPORT_EVERY = 512;
+
+const STATUS = /** @type {const} */ (['queued', 'empty', 'unready', 'paused']);
+const REFUSED = /** @type {const} */ ([null, 'limit', 'paused', 'unready']);
+const PHASES = ['starting', 'waiting-for-peers', 'loading', 'live', 'failed', 'stopped'];
+const CODE_FIRST = /^(E_[A-Z_]+): /;
+
+/** @param {string} code @param {string} message @param {unknown} [cause] */
+function coded(code, message, cause) {
+  return Object.assign(new Error(message, { cause }), { code });
+}
+
+const native = load();
+
+/** @returns {any} */
+function load() {
+  const file = path.join(__dirname, addonFile());
+  let addon;
+  try {
+    addon = require(file);
+  } catch (err) {
+    const hint = `build it with \`npm run build\`, or install the package for ${process.platform}-${process.arch}`;
+    throw coded('E_ADDON', `the addon ${file} cannot be loaded: ${hint}`, err);
+  }
+  if (addon.version() !== version) {
+    throw coded(
+      'E_ADDON',
+      `the addon ${file} is of version ${addon.version()}, the package of ${version}: build it again with \`npm run build\``,
+    );
+  }
+  // A copy that this thread has loaded is known everywhere; one of another thread, only where the kernel tells.
+  const loaded = Symbol.for('prerender-queue-keeper.addon');
+  const other = /** @type {any} */ (globalThis)[loaded] ?? file;
+  try {
+    addon.checkCopies();
+    if (other !== file) throw new Error(`another copy of the addon is loaded in this process, from ${other}`);
+  } catch (err) {
+    throw coded(
+      'E_SECOND_COPY',
+      `${/** @type {Error} */ (err).message} (this one is ${file}): install the package once`,
+      err,
+    );
+  }
+  /** @type {any} */ (globalThis)[loaded] = file;
+  return addon;
+}
+
+/** @param {unknown} key @param {string} name @returns {asserts key is string} */
+function checkString(key, name) {
+  if (typeof key !== 'string') throw new TypeError(`${name} must be a string, not ${describe(key)}`);
+}
+
+/** @param {unknown} n @param {string} name @returns {asserts n is number} */
+function checkCount(n, name) {
+  if (typeof n !== 'number' || !Number.isInteger(n) || n < 0) {
+    throw new TypeError(`${name} must be a whole number of 0 or more, not ${describe(n)}`);
+  }
+}
+
+/** @param {unknown} token @returns {asserts token is number} */
+function checkToken(token) {
+  if (typeof token !== 'number' || !Number.isSafeInteger(token) || token < 0) {
+    throw new TypeError(`token must be a token of claim(), a whole number, not ${describe(token)}`);
+  }
+}
+
+/** @param {unknown} value */
+function describe(value) {
+  if (typeof value === 'number' || typeof value === 'bigint' || value === null || value === undefined) return `${value}`;
+  return typeof value === 'string' ? 'a string' : `of type ${typeof value}`;
+}
+
+/** @param {Promise<any>} promise */
+async function withCode(promise) {
+  try {
+    return await promise;
+  } catch (err) {
+    const message = /** @type {Error} */ (err).message;
+    const code = CODE_FIRST.exec(message);
+    throw code ? coded(code[1], message.slice(code[0].length)) : err;
+  }
+}
+
+/** Walks over the keys that came out in strings of several. */
+class Keys {
+  /** @param {string[]} strings */
+  constructor(strings) {
+    this.strings = strings;
+    this.string = 0;
+    this.start = 0;
+    this.count = 0;
+  }
+
+  /** @param {number} end */
+  next(end) {
+    if (this.count === 64) {
+      this.string++;
+      this.start = 0;
+      this.count = 0;
+    }
+    const key = this.strings[this.string].slice(this.start, end);
+    this.start = end;
+    this.count++;
+    return key;
+  }
+}
+
+class QueueKeeper {
+  #native;
+  #packer;
+  #classify;
+  #out = new Float64Array(HEAD + OUT * 256);
+  #one;
+  #flushing = false;
+  #batches = 0;
+  /** @type {unknown} */
+  #failure = null;
+  #flushSoon = () => {
+    this.#flushing = false;
+    try {
+      this.#flush();
+    } catch (err) {
+      // Nobody has called: whoever calls next is told.
+      this.#failure = err;
+    }
+  };
+
+  /** @param {object} [options] @param {Named} [named] */
+  constructor(options, named) {
+    const { json, classify, now } = checkOptions(options);
+    this.#classify = classify;
+    this.#packer = new Packer(BATCH, classify);
+    this.#one = new Packer(1, classify);
+    this.#native =
+      named instanceof Named
+        ? native.Native.open(named.name, options === undefined ? undefined : json, now)
+        : native.Native.create(json, now);
+    this.#report();
+  }
+
+  /** @param {string} name @param {object} [options] */
+  static open(name, options) {
+    checkString(name, 'name');
+    if (!(/** @type {any} */ (name).isWellFormed())) throw new TypeError('name must be well-formed');
+    return new QueueKeeper(options, new Named(name));
+  }
+
+  #report() {
+    this.#batches = 0;
+    this.#native.reportMemory();
+  }
+
+  #flush() {
+    const packer = this.#packer;
+    if (packer.count === 0) return 0;
+    const { keys, numbers, count, routes } = packer;
+    packer.clear();
+    const applied = this.#native.applyBatch(keys, numbers, count, routes);
+    if (++this.#batches >= REPORT_EVERY) this.#report();
+    return applied;
+  }
+
+  /** The addon, once it has all that was applied through this handle. */
+  get #flushed() {
+    if (this.#failure !== null) {
+      const failure = this.#failure;
+      this.#failure = null;
+      throw failure;
+    }
+    if (this.#packer.count > 0) this.#flush();
+    return this.#native;
+  }
+
+  /** @param {any} event */
+  apply(event) {
+    if (!isObject(event)) throw new TypeError(`event must be an object, not ${describe(event)}`);
+    if (this.#failure !== null) this.#flushed;
+    const packer = this.#packer;
+    if (!packer.event(event)) {
+      this.#native.malformed(packer.fault);
+      return;
+    }
+    if (packer.count >= BATCH || packer.keys.length >= BATCH_UNITS) this.#flush();
+    else if (!this.#flushing) {
+      this.#flushing = true;
+      setImmediate(this.#flushSoon);
+    }
+  }
+
+  /** @param {any[]} events */
+  applyAll(events) {
+    if (!Array.isArray(events)) throw new TypeError(`events must be an array, not ${describe(events)}`);
+    this.#flushed;
+    const packer = this.#packer;
+    let applied = 0;
+    let malformed = 0;
+    for (let i = 0; i < events.length; i++) {
+      const event = events[i];
+      if (isObject(event) && packer.event(event)) {
+        if (packer.count >= BATCH || packer.keys.length >= BATCH_UNITS) applied += this.#flush();
+      } else {
+        malformed++;
+        this.#native.malformed(isObject(event) ? packer.fault : 'an event is not an object');
+      }
+    }
+    applied += this.#flush();
+    return { applied, ignored: events.length - applied - malformed, malformed };
+  }
+
+  /** @param {number} rows */
+  #room(rows) {
+    const needed = HEAD + OUT * rows;
+    if (this.#out.length < needed) this.#out = new Float64Array(needed);
+    return this.#out;
+  }
+
+  /** @param {number} n */
+  topK(n) {
+    checkCount(n, 'n');
+    const addon = this.#flushed;
+    let out = this.#out;
+    let strings = addon.top(n, out);
+    while (out[3] === 1) {
+      out = this.#room(Math.min(n, Math.max(out[0] * 4, addon.size)));
+      strings = addon.top(n, out);
+    }
+    const [count, skippedLeased, complete] = out;
+    const keys = new Keys(strings);
+    const rows = new Array(count);
+    for (let i = 0, at = HEAD; i < count; i++, at += OUT) {
+      const flags = out[at + 4];
+      rows[i] = {
+        key: keys.next(out[at]),
+        dueAt: out[at + 2],
+        fromSitemap: (flags & 1) !== 0,
+        changed: (flags & 2) !== 0,
+        urgent: (flags & 4) !== 0,
+        score: out[at + 3],
+      };
+    }
+    return { rows, skippedLeased, complete: complete === 1 };
+  }
+
+  /** @param {number} n */
+  claim(n) {
+    checkCount(n, 'n');
+    const addon = this.#flushed;
+    const most = Math.min(n, MOST_JOBS);
+    const out = this.#room(most + addon.maxListed);
+    const keys = new Keys(addon.claim(most, out));
+    const count = out[0];
+    const expiresAt = out[7];
+    const jobs = new Array(count);
+    let at = HEAD;
+    for (let i = 0; i < count; i++, at += OUT) {
+      const flags = out[at + 4];
+      jobs[i] = {
+        key: keys.next(out[at]),
+        token: out[at + 1],
+        dueAt: out[at + 2],
+        fromSitemap: (flags & 1) !== 0,
+        changed: (flags & 2) !== 0,
+        urgent: (flags & 4) !== 0,
+        score: out[at + 3],
+        expiresAt,
+      };
+    }
+    const held = new Array(out[1]);
+    for (let i = 0; i < held.length; i++, at += OUT) {
+      held[i] = { key: keys.next(out[at]), misses: out[at + 1], until: out[at + 2] };
+    }
+    return {
+      jobs,
+      status: STATUS[out[6]],
+      due: out[2],
+      complete: out[3] === 1,
+      skippedLeased: out[4],
+      held,
+      refused: REFUSED[out[5]],
+    };
+  }
+
+  /** @param {string} key @param {unknown} row @returns {[Float64Array | undefined, string | undefined]} */
+  #packed(key, row) {
+    if (row === null || row === undefined) return [undefined, undefined];
+    if (!isObject(row)) throw new TypeError(`row must be an object or null, not ${describe(row)}`);
+    const one = this.#one;
+    one.clear();
+    if (!one.row(key, row)) return [undefined, undefined];
+    return [one.numbers.subarray(0, STRIDE), one.routes?.[0]];
+  }
+
+  /** @param {number} token @param {unknown} row */
+  confirm(token, row) {
+    checkToken(token);
+    const addon = this.#flushed;
+    // A classifier is asked about a key: the lease knows it.
+    const key = this.#classify ? addon.leasedKey(token) : '';
+    if (key === null) return false;
+    const [numbers, route] = this.#packed(key, row);
+    return addon.confirm(token, numbers, route);
+  }
+
+  /** @param {string} key @param {number} [token] */
+  release(key, token) {
+    checkString(key, 'key');
+    if (token !== undefined) checkToken(token);
+    return this.#flushed.release(key, token);
+  }
+
+  /** @param {number} token @param {number} [ms] */
+  extend(token, ms) {
+    checkToken(token);
+    if (ms !== undefined && !(typeof ms === 'number' && Number.isFinite(ms) && ms >= 0)) {
+      throw new TypeError(`ms must be a number of 0 or more, not ${describe(ms)}`);
+    }
+    return this.#flushed.extend(token, ms);
+  }
+
+  pause() {
+    this.#flushed.setPaused(true);
+  }
+
+  resume() {
+    this.#flushed.setPaused(false);
+  }
+
+  get status() {
+    return this.#flushed.status;
+  }
+
+  get nextChange() {
+    return this.#flushed.nextChange;
+  }
+
+  dueSummary() {
+    return JSON.parse(this.#flushed.dueSummary());
+  }
+
+  state() {
+    return JSON.parse(this.#flushed.stateJson());
+  }
+
+  stateJson() {
+    return this.#flushed.stateJson();
+  }
+
+  /** @param {string} key */
+  describe(key) {
+    checkString(key, 'key');
+    const described = this.#flushed.describe(key);
+    return described === null ? null : JSON.parse(described);
+  }
+
+  /** @param {string} key */
+  explain(key) {
+    checkString(key, 'key');
+    return { key, ...JSON.parse(this.#flushed.explain(key)) };
+  }
+
+  /** @param {object} patch */
+  configure(patch) {
+    const json = checkPatch(patch, this.#classify !== undefined);
+    const [moved, dropped] = this.#flushed.configure(json);
+    return { moved, dropped };
+  }
+
+  /** @param {'load' | 'verify'} kind */
+  beginWalk(kind) {
+    if (kind !== 'load' && kind !== 'verify') throw new TypeError("kind must be 'load' or 'verify'");
+    const number = this.#flushed.beginWalk(kind === 'load');
+    return new Walk(number, () => this.#flushed, this.#classify);
+  }
+
+  /** @param {number} [n] */
+  headCheck(n = 64) {
+    checkCount(n, 'n');
+    return this.#flushed.headCheck(n);
+  }
+
+  /** @param {string} key @param {unknown} row */
+  repair(key, row) {
+    checkString(key, 'key');
+    const addon = this.#flushed;
+    const [numbers, route] = this.#packed(key, row);
+    return addon.repair(key, numbers, route);
+  }
+
+  /** @param {string} phase @param {{resyncing?: boolean, error?: string}} [detail] */
+  setPhase(phase, detail = {}) {
+    if (!PHASES.includes(phase)) throw new TypeError(`phase must be one of ${PHASES.join(', ')}`);
+    if (!isObject(detail)) throw new TypeError(`detail must be an object, not ${describe(detail)}`);
+    const { resyncing, error } = detail;
+    if (resyncing !== undefined && typeof resyncing !== 'boolean') throw new TypeError('resyncing must be a boolean');
+    if (error !== undefined && typeof error !== 'string') throw new TypeError('error must be a string');
+    this.#flushed.setPhase(phase, resyncing, error);
+  }
+
+  takeFeeder() {
+    return this.#flushed.takeFeeder();
+  }
+
+  metrics() {
+    return this.#flushed.metrics();
+  }
+
+  /** @param {string} file */
+  async saveSnapshot(file) {
+    checkString(file, 'path');
+    return withCode(this.#flushed.saveSnapshot(file));
+  }
+
+  /** @param {string} file */
+  async loadSnapshot(file) {
+    checkString(file, 'path');
+    const loaded = await withCode(this.#flushed.loadSnapshot(file));
+    this.#report();
+    return loaded;
+  }
+
+  /** @param {number} ms */
+  setNow(ms) {
+    if (!(typeof ms === 'number' && Number.isFinite(ms) && ms >= 0)) {
+      throw new TypeError(`ms must be a number of 0 or more, not ${describe(ms)}`);
+    }
+    this.#flushed.setNow(ms);
+  }
+
+  get size() {
+    return this.#flushed.size;
+  }
+
+  get version() {
+    return this.#flushed.version;
+  }
+
+  get classCount() {
+    return this.#flushed.classCount;
+  }
+
+  get bytes() {
+    return this.#flushed.bytes;
+  }
+
+  keys() {
+    return this.#flushed.keys();
+  }
+
+  validate() {
+    this.#flushed.validate();
+  }
+
+  close() {
+    try {
+      this.#flush();
+    } catch {
+      // What could not be applied is found by the next verification.
+    }
+    this.#native.close();
+  }
+}
+
+/** What `open` tells the constructor, and nobody else can. */
+class Named {
+  /** @param {string} name */
+  constructor(name) {
+    this.name = name;
+  }
+}
+
+class Walk {
+  #number;
+  #addon;
+  #packer;
+
+  /** @param {number} number @param {() => any} addon @param {any} classify */
+  constructor(number, addon, classify) {
+    this.#number = number;
+    this.#addon = addon;
+    this.#packer = new Packer(1024, classify);
+  }
+
+  /** @param {any[]} rows */
+  rows(rows) {
+    if (!Array.isArray(rows)) throw new TypeError(`rows must be an array, not ${describe(rows)}`);
+    const packer = this.#packer;
+    for (let i = 0; i < rows.length; i++) {
+      packer.walked(rows[i]);
+      if (packer.full || packer.keys.length >= BATCH_UNITS * 8) this.#send();
+    }
+    this.#send();
+  }
+
+  #send() {
+    const { keys, numbers, count, routes } = this.#packer;
+    if (count === 0) return;
+    this.#packer.clear();
+    this.#addon().walkRows(this.#number, keys, numbers, count, routes);
+  }
+
+  /** @param {{partial?: boolean, unreadable?: number}} [end] */
+  end({ partial = false, unreadable = 0 } = {}) {
+    if (typeof partial !== 'boolean') throw new TypeError('partial must be a boolean');
+    checkCount(unreadable, 'unreadable');
+    const [report, ...suspects] = this.#addon().endWalk(this.#number, partial, unreadable);
+    return { ...JSON.parse(report), suspects };
+  }
+
+  abandon() {
+    this.#addon().abandonWalk(this.#number);
+  }
+}
+
+module.exports = { QueueKeeper };

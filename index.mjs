@@ -1,0 +1,3 @@
+import keeper from './index.js';
+
+export const { QueueKeeper } = keeper;

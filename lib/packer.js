@@ -1,0 +1,178 @@
+'use strict';
+// Events and rows on their way into the addon: keys in one string, and STRIDE numbers each. What JavaScript types a field may
+// have is decided here; what a number means is decided in the queue. NaN is "not given, or not acceptable": it is refused
+// wherever a number is judged.
+
+const STRIDE = 8;
+const PUT = 0;
+const GONE = 1;
+const CHANGED = 2;
+const OTHER = 3;
+const FROM_SITEMAP = 4;
+const HOST_JUDGED = 8;
+const CARRIED = 16;
+const REFUSED = 32;
+const ROUTE_SHIFT = 6;
+
+/** What a string may look like to be a due time: a decimal number. */
+const DECIMAL = /^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$/;
+
+/** @param {unknown} value @returns {value is Record<string, any>} */
+function isObject(value) {
+  return typeof value === 'object' && value !== null;
+}
+
+/** A number field: a number or BigInt. @param {unknown} value */
+function numberOf(value) {
+  if (typeof value === 'number') return value;
+  return typeof value === 'bigint' ? Number(value) : Number.NaN;
+}
+
+/** `nextRenderTime`: a Date and a numeric string, too. @param {unknown} value */
+function dueOf(value) {
+  if (typeof value === 'string') return DECIMAL.test(value) ? Number(value) : Number.NaN;
+  return value instanceof Date ? value.getTime() : numberOf(value);
+}
+
+/**
+ * What a host's classifier says of a row.
+ * @typedef {{route: string, cadenceMs: number, carried?: boolean} | null} Classified
+ * @typedef {(key: string, row: any) => Classified} Classify
+ */
+
+class Packer {
+  /** @param {number} capacity @param {Classify} [classify] */
+  constructor(capacity, classify) {
+    this.numbers = new Float64Array(capacity * STRIDE);
+    this.capacity = capacity;
+    this.classify = classify;
+    this.keys = '';
+    this.count = 0;
+    /** @type {string[] | undefined} */
+    this.routes = undefined;
+    /** What was wrong with the event that `event` refused. */
+    this.fault = '';
+  }
+
+  get full() {
+    return this.count >= this.capacity;
+  }
+
+  clear() {
+    this.keys = '';
+    this.count = 0;
+    this.routes = undefined;
+  }
+
+  /**
+   * Packs an event; false where it cannot be read.
+   * @param {any} event
+   */
+  event(event) {
+    try {
+      const type = event.type;
+      if (type === 'put') {
+        const value = event.value;
+        if (isObject(value)) return this.#put(event.id, value, event.version);
+        if (value !== undefined && value !== null) return this.#refuse('the value of a put is not an object');
+        return this.#say(event.id, CHANGED, event.version);
+      }
+      if (type === 'delete' || type === 'invalidate') return this.#say(event.id, GONE, event.version);
+      if (type === 'patch') return this.#say(event.id, CHANGED, event.version);
+      return this.#say('', OTHER, undefined);
+    } catch (err) {
+      return this.#refuse(`reading an event failed: ${err}`);
+    }
+  }
+
+  /**
+   * Packs a row for a key; false where the row cannot be read.
+   * @param {string} key @param {any} row
+   */
+  row(key, row) {
+    try {
+      return this.#put(key, row, row.version);
+    } catch (err) {
+      return this.#refuse(`reading a row failed: ${err}`);
+    }
+  }
+
+  /**
+   * Packs a row of a walk; one that cannot be read is packed as such.
+   * @param {any} row
+   */
+  walked(row) {
+    try {
+      if (isObject(row) && this.#put(row.cacheKey, row, row.version)) return;
+    } catch {
+      // Counted below.
+    }
+    this.#say('', GONE, undefined);
+  }
+
+  /** @param {string} what */
+  #refuse(what) {
+    this.fault = what;
+    return false;
+  }
+
+  /** @param {unknown} key @param {any} row @param {unknown} version */
+  #put(key, row, version) {
+    if (typeof key !== 'string') return this.#refuse('a key is not a string');
+    const due = row.nextRenderTime;
+    const interval = row.effectiveInterval;
+    const changedAt = row.changedAt;
+    const urgentAt = row.urgentAt;
+    const demand = row.demandPeriod;
+    let what = row.fromSitemap ? PUT | FROM_SITEMAP : PUT;
+    let cadence = typeof interval === 'number' ? interval : numberOf(interval);
+    if (this.classify !== undefined) {
+      const said = this.classify(key, row);
+      what |= this.#judged(said);
+      cadence = isObject(said) ? numberOf(said.cadenceMs) : Number.NaN;
+    }
+    // Nothing of the host's runs from here on: a getter or classifier may have packed events of its own, which come first.
+    if (this.full) return this.#refuse('too many events at once');
+    const at = this.count * STRIDE;
+    const numbers = this.numbers;
+    numbers[at] = typeof due === 'number' ? due : dueOf(due);
+    numbers[at + 1] = cadence;
+    numbers[at + 2] = typeof changedAt === 'number' ? changedAt : numberOf(changedAt);
+    numbers[at + 3] = typeof urgentAt === 'number' ? urgentAt : numberOf(urgentAt);
+    numbers[at + 4] = typeof demand === 'number' ? demand : numberOf(demand);
+    numbers[at + 5] = typeof version === 'number' ? version : numberOf(version);
+    numbers[at + 6] = what;
+    numbers[at + 7] = key.length;
+    this.keys += key;
+    this.count++;
+    return true;
+  }
+
+  /** @param {Classified | undefined} said */
+  #judged(said) {
+    if (said === null || said === undefined) return HOST_JUDGED | REFUSED;
+    const { route, carried } = said;
+    if (typeof route !== 'string' || !/** @type {any} */ (route).isWellFormed()) {
+      throw new TypeError('the classifier gave no route name');
+    }
+    this.routes ??= [];
+    let place = this.routes.indexOf(route);
+    if (place < 0) place = this.routes.push(route) - 1;
+    return HOST_JUDGED | (carried ? CARRIED : 0) | (place << ROUTE_SHIFT);
+  }
+
+  /** @param {unknown} key @param {number} kind @param {unknown} version */
+  #say(key, kind, version) {
+    if (typeof key !== 'string') return this.#refuse('a key is not a string');
+    if (this.full) return this.#refuse('too many events at once');
+    const at = this.count * STRIDE;
+    this.numbers[at + 5] = numberOf(version);
+    this.numbers[at + 6] = kind;
+    this.numbers[at + 7] = key.length;
+    this.keys += key;
+    this.count++;
+    return true;
+  }
+}
+
+module.exports = { Packer, STRIDE, isObject };

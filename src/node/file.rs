@@ -1,0 +1,93 @@
+//! Snapshots on disk: written so that what is there is whole, or what was there before.
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use super::error::{Code, Result, error, failed, snapshot};
+use crate::queue::keeper::Keeper;
+use crate::queue::snapshot::{Image, Restoring};
+use crate::shared::{SLICE, Shared};
+
+fn unusable(what: &str, path: &Path, err: &io::Error) -> super::error::Error {
+    error(Code::Io, format!("cannot {what} the snapshot {}: {err}", path.display()))
+}
+
+/// Writes `image` to `path`: to a file beside it, synced, then renamed over it, then the folder synced.
+fn write(image: &Image, path: &Path) -> io::Result<u64> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(format!(".{}.tmp", std::process::id()));
+    let temporary = PathBuf::from(temporary);
+    let written = (|| {
+        let mut out = BufWriter::with_capacity(1 << 20, File::create(&temporary)?);
+        image.write(&mut out)?;
+        out.flush()?;
+        let file = out.get_ref();
+        file.sync_all()?;
+        let bytes = file.metadata()?.len();
+        fs::rename(&temporary, path)?;
+        if let Some(folder) = path.parent() {
+            let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+            // Windows cannot sync a folder, and does not need to.
+            #[cfg(unix)]
+            File::open(folder)?.sync_all()?;
+            #[cfg(not(unix))]
+            let _ = folder;
+        }
+        Ok(bytes)
+    })();
+    if written.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    written
+}
+
+/// What a snapshot came to.
+pub struct Saved {
+    /// Rows in it.
+    pub rows: u64,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// How long it took.
+    pub ms: f64,
+}
+
+/// Saves the queue as it is at this moment.
+pub fn save(shared: &Shared, path: &Path) -> Result<Saved> {
+    let start = std::time::Instant::now();
+    if !shared.with(Keeper::begin_image).map_err(failed)? {
+        return Err(error(Code::Busy, "a snapshot of this queue is being written already: wait for it"));
+    }
+    let image = shared.in_slices(Keeper::go_on_imaging).map_err(failed)?;
+    let bytes = write(&image, path).map_err(|err| unusable("write", path, &err))?;
+    let ms = start.elapsed().as_secs_f64() * 1000.0;
+    shared.with(|keeper| keeper.snapshot_written(ms)).map_err(failed)?;
+    Ok(Saved { rows: image.rows(), bytes, ms })
+}
+
+/// What reading a snapshot came to.
+pub struct Loaded {
+    /// Rows kept from it.
+    pub rows: u64,
+    /// When it was written, ms since the epoch.
+    pub saved_at: f64,
+    /// How long it took.
+    pub ms: f64,
+}
+
+/// Reads a snapshot into the queue. All of it is checked before any of it is kept.
+pub fn load(shared: &Shared, path: &Path) -> Result<Loaded> {
+    let start = std::time::Instant::now();
+    let open = || -> Result<Restoring> {
+        let file = File::open(path).map_err(|err| unusable("read", path, &err))?;
+        Restoring::open(Box::new(BufReader::with_capacity(1 << 20, file))).map_err(snapshot)
+    };
+    let mut from = open()?;
+    shared.with(|keeper| keeper.check_snapshot(&from)).map_err(failed)?.map_err(snapshot)?;
+    from.check().map_err(snapshot)?;
+    let mut from = open()?;
+    let saved_at = from.saved_at();
+    let restored = shared.in_slices(|keeper| keeper.go_on_restoring(&mut from, SLICE).transpose()).map_err(failed)?;
+    let rows = restored.map_err(snapshot)?;
+    Ok(Loaded { rows, saved_at, ms: start.elapsed().as_secs_f64() * 1000.0 })
+}

@@ -1,0 +1,803 @@
+//! The binding: what JavaScript calls. Private to `index.js`, which checks arguments and gives results their shape.
+//!
+//! Events and rows come packed: all keys in one string, and [`STRIDE`] numbers each. Rows go out the same way. No export lets
+//! a panic through: each runs inside [`Native::call`] or [`boundary`].
+
+mod copies;
+mod error;
+mod file;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+
+use napi::bindgen_prelude::{Float64ArraySlice, Utf16String};
+use napi::{Env, JsString};
+use napi_derive::napi;
+use serde::Serialize;
+
+use self::error::{Code, Result, closed, error, failed, poisoned};
+use crate::queue::claim::{Claim, Rows};
+use crate::queue::config::{Config, Patch};
+use crate::queue::keeper::{Classified, Event, Judge, Keeper, Outcome};
+use crate::queue::key::{KeyHasher, from_utf16, to_utf16};
+use crate::queue::lease::{Released, Token};
+use crate::queue::row::Row;
+use crate::queue::time::start_of;
+use crate::queue::trust::{Phase, WalkReport};
+use crate::queue::walk::WalkKind;
+use crate::shared::{SLICE, Shared, open};
+
+/// Numbers an event or row takes: due, interval (or the classifier's cadence), changedAt, urgentAt, demandPeriod, version,
+/// what it is, and the length of its key in UTF-16 code units.
+const STRIDE: usize = 8;
+/// Keys that share one string on their way out: whoever keeps one of them keeps no more than these.
+const KEYS_A_STRING: usize = 64;
+/// Numbers before the rows that go out.
+const HEAD: usize = 8;
+/// Numbers a row takes on its way out: end of its key, token or misses, due time or end of hold, score, flags.
+const OUT: usize = 5;
+
+/// Runs what touches no queue; a panic becomes an error.
+fn boundary<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|_| Err(poisoned()))
+}
+
+/// A handle on a queue.
+#[napi]
+pub struct Native {
+    shared: Arc<Shared>,
+    hasher: KeyHasher,
+    closed: AtomicBool,
+    /// The epoch at which this handle became the feeder; 0 where it never did.
+    epoch: AtomicU64,
+    /// Bytes this handle has reported to the garbage collector.
+    reported: AtomicI64,
+    max_listed: u32,
+}
+
+/// An event or row on its way in.
+struct Packed<'a> {
+    key: &'a [u8],
+    hash: u64,
+    kind: u32,
+    row: Row,
+    judge: Judge,
+    version: f64,
+}
+
+/// What came in, unpacked up to the keys' hashes.
+struct Batch {
+    keys: Vec<u8>,
+    ends: Vec<usize>,
+    hashes: Vec<u64>,
+}
+
+impl Batch {
+    fn new(units: &[u16], numbers: &[f64], count: usize, hasher: &KeyHasher) -> Result<Batch> {
+        let short = || error(Code::Argument, "a batch is shorter than it says");
+        let mut batch = Batch {
+            keys: Vec::with_capacity(units.len()),
+            ends: Vec::with_capacity(count),
+            hashes: Vec::with_capacity(count),
+        };
+        let mut at = 0;
+        for numbers in numbers.chunks_exact(STRIDE).take(count) {
+            let end = at + numbers[7] as usize;
+            let start = batch.keys.len();
+            from_utf16(units.get(at..end).ok_or_else(short)?, &mut batch.keys);
+            batch.hashes.push(hasher.hash(&batch.keys[start..]));
+            batch.ends.push(batch.keys.len());
+            at = end;
+        }
+        if batch.ends.len() < count { Err(short()) } else { Ok(batch) }
+    }
+
+    fn get<'a>(&'a self, i: usize, numbers: &[f64], routes: &[u32]) -> Packed<'a> {
+        let start = if i == 0 { 0 } else { self.ends[i - 1] };
+        let (row, judge, kind) = unpack(&numbers[i * STRIDE..][..STRIDE], routes);
+        Packed {
+            key: &self.keys[start..self.ends[i]],
+            hash: self.hashes[i],
+            kind,
+            row,
+            judge,
+            version: numbers[i * STRIDE + 5],
+        }
+    }
+}
+
+/// What the packed number "what it is" says: its lowest two bits are the kind, then flags, then the place of the route.
+const FROM_SITEMAP: u32 = 4;
+const HOST_JUDGED: u32 = 8;
+const CARRIED: u32 = 16;
+const REFUSED: u32 = 32;
+const ROUTE_SHIFT: u32 = 6;
+
+fn unpack(numbers: &[f64], routes: &[u32]) -> (Row, Judge, u32) {
+    let what = numbers[6] as u32;
+    let row = Row {
+        due: numbers[0],
+        interval: numbers[1],
+        changed_at: numbers[2],
+        urgent_at: numbers[3],
+        demand: numbers[4],
+        from_sitemap: what & FROM_SITEMAP != 0,
+    };
+    let judge = match routes.get((what >> ROUTE_SHIFT) as usize) {
+        _ if what & HOST_JUDGED == 0 => Judge::Rules,
+        Some(&route) if what & REFUSED == 0 => {
+            Judge::Host(Some(Classified { route, cadence: numbers[1], carried: what & CARRIED != 0 }))
+        }
+        _ => Judge::Host(None),
+    };
+    (row, judge, what & 3)
+}
+
+/// Gives the route names of a batch numbers while `f` runs.
+fn with_routes<R>(keeper: &mut Keeper, names: &[String], f: impl FnOnce(&mut Keeper, &[u32]) -> R) -> R {
+    let routes: Vec<u32> = names.iter().map(|name| keeper.hold_route(name)).collect();
+    let result = f(keeper, &routes);
+    for route in routes {
+        keeper.release_route(route);
+    }
+    result
+}
+
+fn wtf8(units: &[u16]) -> Vec<u8> {
+    let mut key = Vec::new();
+    from_utf16(units, &mut key);
+    key
+}
+
+fn text<'env>(env: &'env Env, bytes: &[u8]) -> Result<JsString<'env>> {
+    let made = if bytes.is_ascii() {
+        env.create_string_latin1(bytes)
+    } else {
+        let mut units = Vec::with_capacity(bytes.len());
+        to_utf16(bytes, &mut units);
+        env.create_string_utf16(units)
+    };
+    made.map_err(|err| error(Code::Argument, err.reason.clone()))
+}
+
+fn json(value: &impl Serialize) -> Result<String> {
+    serde_json::to_string(value).map_err(|err| error(Code::Argument, err.to_string()))
+}
+
+fn parse<T: serde::de::DeserializeOwned>(json: &str) -> Result<T> {
+    serde_json::from_str(json)
+        .map_err(|err| error(Code::Argument, format!("an option is not what it should be: {err}")))
+}
+
+/// Keys on their way out, in strings of [`KEYS_A_STRING`], with each key's end in its string.
+struct Keys<'env> {
+    env: &'env Env,
+    strings: Vec<JsString<'env>>,
+    pending: Vec<u8>,
+    units: usize,
+    count: usize,
+}
+
+impl<'env> Keys<'env> {
+    fn new(env: &'env Env) -> Self {
+        Keys { env, strings: Vec::new(), pending: Vec::new(), units: 0, count: 0 }
+    }
+
+    fn push(&mut self, key: &[u8]) -> Result<usize> {
+        if self.count == KEYS_A_STRING {
+            self.flush()?;
+        }
+        self.count += 1;
+        self.pending.extend_from_slice(key);
+        self.units += match std::str::from_utf8(key) {
+            _ if key.is_ascii() => key.len(),
+            Ok(text) => text.encode_utf16().count(),
+            Err(_) => {
+                let mut units = Vec::new();
+                to_utf16(key, &mut units);
+                units.len()
+            }
+        };
+        Ok(self.units)
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.strings.push(text(self.env, &self.pending)?);
+        self.pending.clear();
+        self.units = 0;
+        self.count = 0;
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Vec<JsString<'env>>> {
+        if self.count > 0 {
+            self.flush()?;
+        }
+        Ok(self.strings)
+    }
+}
+
+/// The numbers of a typed array, to write results to.
+///
+/// # Safety
+///
+/// Sound where nothing else reads or writes the array while the slice lives. `index.js` makes each scratch array for one
+/// handle of one thread, over a plain `ArrayBuffer` that it never gives away or transfers, and passes it to one export at a time;
+/// no JavaScript runs while an export does, and no export that gets it keeps it.
+unsafe fn scratch<'a>(array: &'a mut Float64ArraySlice<'_>) -> &'a mut [f64] {
+    // SAFETY: the caller's promise.
+    unsafe { array.as_mut() }
+}
+
+fn room(out: &[f64]) -> usize {
+    out.len().saturating_sub(HEAD) / OUT
+}
+
+fn put_rows(keys: &mut Keys<'_>, rows: &Rows, tokens: &[Token], out: &mut [f64]) -> Result<()> {
+    let slots = out[HEAD..].chunks_exact_mut(OUT);
+    for (i, ((key, row), out)) in rows.iter().zip(slots).enumerate() {
+        out[0] = keys.push(key)? as f64;
+        out[1] = tokens.get(i).map_or(0.0, |token| *token as f64);
+        out[2] = row.due_at;
+        out[3] = row.score;
+        out[4] = f64::from(u8::from(row.from_sitemap) | u8::from(row.changed) << 1 | u8::from(row.urgent) << 2);
+    }
+    Ok(())
+}
+
+/// A snapshot written.
+#[napi(object)]
+pub struct SavedSnapshot {
+    pub rows: f64,
+    pub bytes: f64,
+    pub ms: f64,
+}
+
+/// A snapshot read.
+#[napi(object)]
+pub struct LoadedSnapshot {
+    pub rows: f64,
+    pub saved_at: f64,
+    pub ms: f64,
+}
+
+impl Native {
+    fn on(shared: Arc<Shared>) -> Result<Native> {
+        let (hasher, max_listed) =
+            shared.with(|keeper| (keeper.hasher(), keeper.config().max_listed)).map_err(failed)?;
+        Ok(Native {
+            shared,
+            hasher,
+            closed: AtomicBool::new(false),
+            epoch: AtomicU64::new(0),
+            reported: AtomicI64::new(0),
+            max_listed: u32::try_from(max_listed).unwrap_or(u32::MAX),
+        })
+    }
+
+    /// What every call on a handle runs in.
+    fn call<R>(&self, f: impl FnOnce(&Shared) -> Result<R>) -> Result<R> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(closed());
+        }
+        catch_unwind(AssertUnwindSafe(|| f(&self.shared))).unwrap_or_else(|_| {
+            self.shared.poison();
+            Err(poisoned())
+        })
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut Keeper) -> R) -> Result<R> {
+        self.call(|shared| shared.with(f).map_err(failed))
+    }
+
+    /// What only the feeder may do: refused once another has taken over.
+    fn fed<R>(&self, keeper: &Keeper, f: impl FnOnce() -> R) -> Result<R> {
+        let epoch = self.epoch.load(Ordering::Acquire);
+        if epoch != 0 && epoch != keeper.epoch() {
+            return Err(error(Code::Deposed, "another feeder has taken over this queue: stop feeding it from here"));
+        }
+        Ok(f())
+    }
+
+    fn feeding<R>(&self, f: impl FnOnce(&mut Keeper) -> Result<R>) -> Result<R> {
+        self.with(|keeper| {
+            self.fed(keeper, || ())?;
+            f(keeper)
+        })?
+    }
+}
+
+fn the_walk(keeper: &Keeper, walk: f64) -> Result<()> {
+    if keeper.walking(walk as u64) {
+        return Ok(());
+    }
+    Err(error(Code::Walk, "this walk has ended or another has begun: begin a new one"))
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Described<'a> {
+    due_at: f64,
+    minute: u32,
+    route: &'a str,
+    cadence_ms: f64,
+    carried: bool,
+    from_sitemap: bool,
+    changed: bool,
+    urgent: bool,
+    demand_period_ms: Option<f64>,
+}
+
+/// Throws where another copy of the addon is loaded in this process: it would be a second queue. Call it first.
+#[napi]
+pub fn check_copies() -> Result<()> {
+    boundary(|| match copies::other() {
+        Some(path) => Err(error(
+            Code::Argument,
+            format!(
+                "another copy of the addon is loaded in this process, from {path}: install the package once, so that there is one queue"
+            ),
+        )),
+        None => Ok(()),
+    })
+}
+
+/// The version of the addon.
+#[napi]
+pub fn version() -> Result<String> {
+    boundary(|| Ok(env!("CARGO_PKG_VERSION").to_owned()))
+}
+
+#[napi]
+impl Native {
+    /// A queue of its own.
+    #[napi(factory)]
+    pub fn create(config: String, manual: Option<f64>) -> Result<Native> {
+        boundary(|| Native::on(Arc::new(Shared::new(parse(&config)?, manual))))
+    }
+
+    /// The queue of this name.
+    #[napi(factory)]
+    pub fn open(name: String, config: Option<String>, manual: Option<f64>) -> Result<Native> {
+        boundary(|| {
+            let config: Option<Config> = config.as_deref().map(parse).transpose()?;
+            let shared = open(&name, config, manual).ok_or_else(|| {
+                error(Code::Options, format!("the queue {name:?} was opened with other options: open it with the same ones, or with none, and use configure()"))
+            })?;
+            Native::on(shared)
+        })
+    }
+
+    #[napi(getter)]
+    pub fn max_listed(&self) -> Result<u32> {
+        self.call(|_| Ok(self.max_listed))
+    }
+
+    /// Closes the handle. The queue of a name stays.
+    #[napi]
+    pub fn close(&self, env: &Env) -> Result<()> {
+        boundary(|| {
+            self.closed.store(true, Ordering::Release);
+            let reported = self.reported.swap(0, Ordering::AcqRel);
+            let _ = env.adjust_external_memory(-reported);
+            Ok(())
+        })
+    }
+
+    /// Tells the garbage collector how much memory the queue takes, where that has changed.
+    #[napi]
+    pub fn report_memory(&self, env: &Env) -> Result<f64> {
+        self.call(|shared| {
+            let bytes = shared.with(|keeper| keeper.bytes()).map_err(failed)? as i64;
+            let before = self.reported.swap(bytes, Ordering::AcqRel);
+            let _ = env.adjust_external_memory(bytes - before);
+            Ok(bytes as f64)
+        })
+    }
+
+    /// Applies a batch of events. Returns how many were applied; the others were ignored.
+    #[napi]
+    pub fn apply_batch(
+        &self,
+        keys: Utf16String,
+        numbers: &[f64],
+        count: u32,
+        routes: Option<Vec<String>>,
+    ) -> Result<u32> {
+        self.call(|shared| {
+            let batch = Batch::new(&keys, numbers, count as usize, &self.hasher)?;
+            let names = routes.unwrap_or_default();
+            let (mut i, mut applied) = (0, 0);
+            let done = shared.in_slices(|keeper| {
+                if let Err(err) = self.fed(keeper, || ()) {
+                    return Some(Err(err));
+                }
+                let end = batch.ends.len().min(i + SLICE);
+                if end - i > 1 {
+                    std::hint::black_box(keeper.warm(&batch.hashes[i..end]));
+                }
+                with_routes(keeper, &names, |keeper, routes| {
+                    for at in i..end {
+                        let packed = batch.get(at, numbers, routes);
+                        let event = match packed.kind {
+                            0 => Event::Put(packed.row, packed.judge),
+                            1 => Event::Gone,
+                            2 => Event::Changed,
+                            _ => Event::Other,
+                        };
+                        let outcome = keeper.apply_hashed(packed.hash, packed.key, event, packed.version);
+                        applied += u32::from(outcome == Outcome::Applied);
+                    }
+                });
+                i = end;
+                (i == batch.ends.len()).then_some(Ok(()))
+            });
+            done.map_err(failed)??;
+            Ok(applied)
+        })
+    }
+
+    /// Counts an event that cannot be read.
+    #[napi]
+    pub fn malformed(&self, what: String) -> Result<()> {
+        self.with(|keeper| keeper.malformed(&what))
+    }
+
+    /// The best rows, as many as `n` and the room in `out` allow. Head of `out`: rows, skippedLeased, complete, whether the room was too small.
+    #[napi]
+    pub fn top<'env>(&self, env: &'env Env, n: f64, mut out: Float64ArraySlice<'env>) -> Result<Vec<JsString<'env>>> {
+        // SAFETY: see `scratch`.
+        let out = unsafe { scratch(&mut out) };
+        self.call(|shared| {
+            let (wanted, room) = (n as usize, room(out));
+            let top = shared.with(|keeper| keeper.top(wanted.min(room))).map_err(failed)?;
+            let rows = top.rows.rows.len();
+            let mut keys = Keys::new(env);
+            put_rows(&mut keys, &top.rows, &[], out)?;
+            out[0] = rows as f64;
+            out[1] = top.skipped_leased as f64;
+            out[2] = f64::from(u8::from(top.complete));
+            out[3] = f64::from(u8::from(room < wanted && rows == room));
+            keys.finish()
+        })
+    }
+
+    /// Leases the best rows. `out` must have room for `n` of them and `max_listed` held ones. Head: jobs, held, due, complete, skippedLeased,
+    /// refused (0 none, then by cause), status (by its place), expiresAt.
+    #[napi]
+    pub fn claim<'env>(&self, env: &'env Env, n: f64, mut out: Float64ArraySlice<'env>) -> Result<Vec<JsString<'env>>> {
+        // SAFETY: see `scratch`.
+        let out = unsafe { scratch(&mut out) };
+        self.call(|shared| {
+            let n = (n as usize).min(room(out).saturating_sub(self.max_listed as usize));
+            let claim = shared.with(|keeper| keeper.claim(n)).map_err(failed)?;
+            let Claim { jobs, tokens, expires_at, status, due, complete, skipped_leased, held, refused } = &claim;
+            let mut keys = Keys::new(env);
+            put_rows(&mut keys, jobs, tokens, out)?;
+            let slots = out[HEAD + jobs.rows.len() * OUT..].chunks_exact_mut(OUT);
+            for (held, out) in held.iter().zip(slots) {
+                out[0] = keys.push(&held.key)? as f64;
+                out[1] = f64::from(held.misses);
+                out[2] = held.until;
+            }
+            out[0] = jobs.rows.len() as f64;
+            out[1] = held.len() as f64;
+            out[2] = *due as f64;
+            out[3] = f64::from(u8::from(*complete));
+            out[4] = *skipped_leased as f64;
+            out[5] = refused.map_or(0.0, |cause| cause as u8 as f64 + 1.0);
+            out[6] = f64::from(*status as u8);
+            out[7] = *expires_at;
+            keys.finish()
+        })
+    }
+
+    /// Confirms a claimed row; `numbers` is the row as it was read, or nothing where there is none.
+    #[napi]
+    pub fn confirm(&self, token: f64, numbers: Option<&[f64]>, route: Option<String>) -> Result<bool> {
+        self.with(|keeper| {
+            let names: Vec<String> = route.into_iter().collect();
+            with_routes(keeper, &names, |keeper, routes| {
+                let row = numbers.filter(|numbers| numbers.len() >= STRIDE).map(|numbers| unpack(numbers, routes));
+                keeper.confirm(token as Token, row.map(|(row, judge, _)| (row, judge)))
+            })
+        })
+    }
+
+    /// The key of a live lease.
+    #[napi]
+    pub fn leased_key<'env>(&self, env: &'env Env, token: f64) -> Result<Option<JsString<'env>>> {
+        let key = self.with(|keeper| keeper.leased_key(token as Token))?;
+        boundary(|| key.map(|key| text(env, &key)).transpose())
+    }
+
+    #[napi]
+    pub fn release(&self, key: Utf16String, token: Option<f64>) -> Result<&'static str> {
+        let key = wtf8(&key);
+        self.with(|keeper| match keeper.release(&key, token.map(|token| token as Token)) {
+            Released::Released => "released",
+            Released::Expired => "expired",
+            Released::Superseded => "superseded",
+            Released::Unknown => "unknown",
+        })
+    }
+
+    #[napi]
+    pub fn extend(&self, token: f64, ms: Option<f64>) -> Result<Option<f64>> {
+        self.with(|keeper| keeper.extend(token as Token, ms))
+    }
+
+    #[napi]
+    pub fn set_paused(&self, paused: bool) -> Result<()> {
+        self.with(|keeper| keeper.set_paused(paused))
+    }
+
+    #[napi(getter)]
+    pub fn status(&self) -> Result<&'static str> {
+        self.with(|keeper| keeper.status().name())
+    }
+
+    /// When something may change by itself, ms since the epoch.
+    #[napi(getter)]
+    pub fn next_change(&self) -> Result<Option<f64>> {
+        self.with(|keeper| keeper.next_change())
+    }
+
+    #[napi]
+    pub fn due_summary(&self) -> Result<String> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Summary {
+            rows: usize,
+            due: u64,
+            first_due_minute: Option<u32>,
+            earliest_not_yet_due_minute: Option<u32>,
+        }
+        let (due, rows, first, earliest) = self.with(|keeper| keeper.due_summary())?;
+        json(&Summary { rows, due, first_due_minute: first, earliest_not_yet_due_minute: earliest })
+    }
+
+    #[napi]
+    pub fn state_json(&self) -> Result<String> {
+        let state = self.with(|keeper| keeper.state())?;
+        boundary(|| json(&state))
+    }
+
+    #[napi]
+    pub fn describe(&self, key: Utf16String) -> Result<Option<String>> {
+        let key = wtf8(&key);
+        let described = self.with(|keeper| {
+            keeper.describe(&key).map(|(class, route, minute)| {
+                json(&Described {
+                    due_at: start_of(minute),
+                    minute,
+                    route,
+                    cadence_ms: class.cadence,
+                    carried: class.carried,
+                    from_sitemap: class.from_sitemap,
+                    changed: class.changed,
+                    urgent: class.urgent,
+                    demand_period_ms: (!class.demand.is_nan()).then_some(class.demand),
+                })
+            })
+        })?;
+        described.transpose()
+    }
+
+    #[napi]
+    pub fn explain(&self, key: Utf16String) -> Result<String> {
+        let key = wtf8(&key);
+        let explanation = self.with(|keeper| keeper.explain(&key))?;
+        json(&explanation)
+    }
+
+    /// Changes the configuration; returns rows moved and rows dropped.
+    #[napi]
+    pub fn configure(&self, patch: String) -> Result<Vec<f64>> {
+        self.call(|shared| {
+            let patch: Patch = parse(&patch)?;
+            shared.with(|keeper| keeper.configure(patch)).map_err(failed)?;
+            let done = shared.in_slices(|keeper| keeper.reclassify(SLICE)).map_err(failed)?;
+            Ok(vec![done.moved as f64, done.dropped as f64])
+        })
+    }
+
+    #[napi]
+    pub fn begin_walk(&self, load: bool) -> Result<f64> {
+        let kind = if load { WalkKind::Load } else { WalkKind::Verify };
+        self.feeding(|keeper| Ok(keeper.begin_walk(kind) as f64))
+    }
+
+    /// Rows as a walk has read them. A kind other than 0 is a row whose key cannot be read.
+    #[napi]
+    pub fn walk_rows(
+        &self,
+        walk: f64,
+        keys: Utf16String,
+        numbers: &[f64],
+        count: u32,
+        routes: Option<Vec<String>>,
+    ) -> Result<()> {
+        self.call(|shared| {
+            let batch = Batch::new(&keys, numbers, count as usize, &self.hasher)?;
+            let names = routes.unwrap_or_default();
+            let mut i = 0;
+            let done = shared.in_slices(|keeper| {
+                if let Err(err) = self.fed(keeper, || ()).and_then(|()| the_walk(keeper, walk)) {
+                    return Some(Err(err));
+                }
+                let end = batch.ends.len().min(i + SLICE);
+                std::hint::black_box(keeper.warm(&batch.hashes[i..end]));
+                with_routes(keeper, &names, |keeper, routes| {
+                    for at in i..end {
+                        let packed = batch.get(at, numbers, routes);
+                        if packed.kind == 0 {
+                            keeper.walk_row(packed.hash, packed.key, &packed.row, packed.judge, packed.version);
+                        } else {
+                            keeper.walk_malformed();
+                        }
+                    }
+                });
+                i = end;
+                (i == batch.ends.len()).then_some(Ok(()))
+            });
+            done.map_err(failed)?
+        })
+    }
+
+    /// Ends a walk. Returns the report, as JSON, and then the suspects.
+    #[napi]
+    pub fn end_walk<'env>(
+        &self,
+        env: &'env Env,
+        walk: f64,
+        partial: bool,
+        unreadable: f64,
+    ) -> Result<Vec<JsString<'env>>> {
+        self.call(|shared| {
+            let done = shared.in_slices(|keeper| {
+                if let Err(err) = self.fed(keeper, || ()).and_then(|()| the_walk(keeper, walk)) {
+                    return Some(Err(err));
+                }
+                keeper.end_walk(partial, unreadable as u64, SLICE * 16).map(Ok)
+            });
+            let walked = done.map_err(failed)??;
+            let report: WalkReport = walked.report;
+            let mut strings = vec![text(env, json(&report)?.as_bytes())?];
+            for key in &walked.suspects {
+                strings.push(text(env, key)?);
+            }
+            Ok(strings)
+        })
+    }
+
+    #[napi]
+    pub fn abandon_walk(&self, walk: f64) -> Result<()> {
+        self.with(|keeper| {
+            if keeper.walking(walk as u64) {
+                keeper.abandon_walk();
+            }
+        })
+    }
+
+    #[napi]
+    pub fn head_check<'env>(&self, env: &'env Env, n: f64) -> Result<Vec<JsString<'env>>> {
+        let keys = self.feeding(|keeper| Ok(keeper.head_check(n as usize)))?;
+        boundary(|| keys.iter().map(|key| text(env, key)).collect())
+    }
+
+    #[napi]
+    pub fn repair(&self, key: Utf16String, numbers: Option<&[f64]>, route: Option<String>) -> Result<bool> {
+        let key = wtf8(&key);
+        self.feeding(|keeper| {
+            let names: Vec<String> = route.into_iter().collect();
+            Ok(with_routes(keeper, &names, |keeper, routes| {
+                let row = numbers.filter(|numbers| numbers.len() >= STRIDE).map(|numbers| unpack(numbers, routes));
+                keeper.repair(&key, row.map(|(row, judge, _)| (row, judge)))
+            }))
+        })
+    }
+
+    #[napi]
+    pub fn set_phase(&self, phase: String, resyncing: Option<bool>, error: Option<String>) -> Result<()> {
+        let unknown = || self::error::error(Code::Argument, format!("{phase:?} is not a phase"));
+        let named = Phase::named(&phase).ok_or_else(unknown)?;
+        self.feeding(|keeper| {
+            keeper.set_phase(named, resyncing, error);
+            Ok(())
+        })
+    }
+
+    #[napi]
+    pub fn take_feeder(&self) -> Result<f64> {
+        let epoch = self.with(|keeper| keeper.take_feeder())?;
+        self.epoch.store(epoch, Ordering::Release);
+        Ok(epoch as f64)
+    }
+
+    #[napi]
+    pub fn metrics(&self) -> Result<String> {
+        self.with(|keeper| keeper.metrics())
+    }
+
+    #[napi]
+    pub async fn save_snapshot(&self, path: String) -> napi::Result<SavedSnapshot> {
+        let (path, shared) = (PathBuf::from(path), self.call(|_| Ok(self.shared.clone())).map_err(rejected)?);
+        let saved = off_thread(shared, move |shared| file::save(shared, &path)).await.map_err(rejected)?;
+        Ok(SavedSnapshot { rows: saved.rows as f64, bytes: saved.bytes as f64, ms: saved.ms })
+    }
+
+    #[napi]
+    pub async fn load_snapshot(&self, path: String) -> napi::Result<LoadedSnapshot> {
+        let (path, shared) = (PathBuf::from(path), self.call(|_| Ok(self.shared.clone())).map_err(rejected)?);
+        let loaded = off_thread(shared, move |shared| file::load(shared, &path)).await.map_err(rejected)?;
+        Ok(LoadedSnapshot { rows: loaded.rows as f64, saved_at: loaded.saved_at, ms: loaded.ms })
+    }
+
+    #[napi]
+    pub fn set_now(&self, ms: f64) -> Result<()> {
+        self.call(|shared| {
+            if shared.set_now(ms).map_err(failed)? {
+                return Ok(());
+            }
+            Err(error(
+                Code::Clock,
+                "this keeper runs on the real clocks: give it `now` when it is made to move them by hand",
+            ))
+        })
+    }
+
+    #[napi(getter)]
+    pub fn size(&self) -> Result<f64> {
+        self.with(|keeper| keeper.len() as f64)
+    }
+
+    #[napi(getter)]
+    pub fn version(&self) -> Result<f64> {
+        self.with(|keeper| keeper.version() as f64)
+    }
+
+    #[napi(getter)]
+    pub fn class_count(&self) -> Result<f64> {
+        self.with(|keeper| keeper.class_count() as f64)
+    }
+
+    #[napi(getter)]
+    pub fn bytes(&self) -> Result<f64> {
+        self.with(|keeper| keeper.bytes() as f64)
+    }
+
+    /// Every kept key.
+    #[napi]
+    pub fn keys<'env>(&self, env: &'env Env) -> Result<Vec<JsString<'env>>> {
+        let keys = self.with(|keeper| keeper.keys())?;
+        boundary(|| keys.iter().map(|key| text(env, key)).collect())
+    }
+
+    /// Panics where an invariant does not hold: the queue is poisoned, and the message on stderr says why. For tests.
+    #[napi]
+    pub fn validate(&self) -> Result<()> {
+        self.with(|keeper| keeper.validate())
+    }
+}
+
+/// A promise can reject only with an error of napi's own: the code goes first in its message, and `index.js` puts it in its place.
+fn rejected(err: error::Error) -> napi::Error {
+    napi::Error::from_reason(format!("{}: {}", err.status.as_ref(), err.reason))
+}
+
+/// Runs file work where no JavaScript waits for it; a panic poisons the queue.
+async fn off_thread<R: Send + 'static>(
+    shared: Arc<Shared>,
+    f: impl FnOnce(&Shared) -> Result<R> + Send + 'static,
+) -> Result<R> {
+    let done = tokio::task::spawn_blocking(move || {
+        catch_unwind(AssertUnwindSafe(|| f(&shared))).unwrap_or_else(|_| {
+            shared.poison();
+            Err(poisoned())
+        })
+    });
+    done.await.unwrap_or_else(|_| Err(error(Code::Io, "the file work was cut off: the process is ending")))
+}

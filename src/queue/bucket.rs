@@ -1,0 +1,270 @@
+//! Which rows of a class are due when: minute buckets, first in, first out.
+//!
+//! Minutes are held in pages of 256, in order. A page with few minutes in use is a short sorted list, so that a class
+//! of one row costs little; a page with many is indexed directly. The rows of a minute are linked through their records.
+
+use super::table::{NONE, RowId, Table};
+use super::time::Minute;
+
+const SPARSE_MOST: usize = 24;
+
+/// The rows of one class that are due in one minute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bucket {
+    /// First in.
+    pub head: RowId,
+    /// Last in.
+    pub tail: RowId,
+    /// How many.
+    pub rows: u32,
+}
+
+enum Minutes {
+    Sparse(Vec<(u8, Bucket)>),
+    Dense(Box<Dense>),
+}
+
+struct Dense {
+    used: [u64; 4],
+    buckets: [Bucket; 256],
+}
+
+struct Page {
+    number: u32,
+    rows: u32,
+    minutes: Minutes,
+}
+
+impl Page {
+    fn get(&self, slot: u8) -> Bucket {
+        match &self.minutes {
+            Minutes::Dense(dense) => dense.buckets[usize::from(slot)],
+            Minutes::Sparse(list) => {
+                list.binary_search_by_key(&slot, |entry| entry.0).map_or(Bucket::default(), |at| list[at].1)
+            }
+        }
+    }
+
+    fn set(&mut self, slot: u8, bucket: Bucket) {
+        match &mut self.minutes {
+            Minutes::Dense(dense) => {
+                dense.buckets[usize::from(slot)] = bucket;
+                let bit = 1 << (slot & 63);
+                let word = &mut dense.used[usize::from(slot >> 6)];
+                *word = if bucket.rows > 0 { *word | bit } else { *word & !bit };
+            }
+            Minutes::Sparse(list) => match list.binary_search_by_key(&slot, |entry| entry.0) {
+                Ok(at) if bucket.rows == 0 => drop(list.remove(at)),
+                Ok(at) => list[at].1 = bucket,
+                Err(_) if bucket.rows == 0 => {}
+                Err(at) if list.len() < SPARSE_MOST => list.insert(at, (slot, bucket)),
+                Err(_) => {
+                    let mut dense = Box::new(Dense { used: [0; 4], buckets: [Bucket::default(); 256] });
+                    for &(slot, bucket) in list.iter().chain([&(slot, bucket)]) {
+                        dense.buckets[usize::from(slot)] = bucket;
+                        dense.used[usize::from(slot >> 6)] |= 1 << (slot & 63);
+                    }
+                    self.minutes = Minutes::Dense(dense);
+                }
+            },
+        }
+    }
+
+    /// The first used minute at or behind `slot`.
+    fn first_from(&self, slot: u8) -> Option<u8> {
+        match &self.minutes {
+            Minutes::Sparse(list) => list.get(list.partition_point(|entry| entry.0 < slot)).map(|entry| entry.0),
+            Minutes::Dense(dense) => {
+                let mut word = usize::from(slot >> 6);
+                let mut bits = dense.used[word] & (!0 << (slot & 63));
+                loop {
+                    if bits != 0 {
+                        return Some((word * 64) as u8 + bits.trailing_zeros() as u8);
+                    }
+                    word += 1;
+                    bits = *dense.used.get(word)?;
+                }
+            }
+        }
+    }
+
+    /// How many rows are in minutes up to and including `slot`.
+    fn rows_to(&self, slot: u8) -> u32 {
+        match &self.minutes {
+            Minutes::Sparse(list) => list.iter().take_while(|entry| entry.0 <= slot).map(|entry| entry.1.rows).sum(),
+            Minutes::Dense(dense) => dense.buckets[..=usize::from(slot)].iter().map(|bucket| bucket.rows).sum(),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match &self.minutes {
+            Minutes::Sparse(list) => list.capacity() * size_of::<(u8, Bucket)>(),
+            Minutes::Dense(_) => size_of::<Dense>(),
+        }
+    }
+}
+
+fn split(minute: Minute) -> (u32, u8) {
+    (minute >> 8, minute as u8)
+}
+
+/// The minutes of one class.
+#[derive(Default)]
+pub struct Buckets {
+    pages: Vec<Page>,
+}
+
+impl Buckets {
+    fn page(&self, number: u32) -> Result<usize, usize> {
+        self.pages.binary_search_by_key(&number, |page| page.number)
+    }
+
+    /// The bucket of a minute; empty where there is none.
+    pub fn get(&self, minute: Minute) -> Bucket {
+        let (number, slot) = split(minute);
+        self.page(number).map_or(Bucket::default(), |at| self.pages[at].get(slot))
+    }
+
+    fn update(&mut self, minute: Minute, bucket: Bucket, rows: i32) {
+        let (number, slot) = split(minute);
+        let at = self.page(number).unwrap_or_else(|at| {
+            self.pages.insert(at, Page { number, rows: 0, minutes: Minutes::Sparse(Vec::new()) });
+            at
+        });
+        let page = &mut self.pages[at];
+        page.rows = page.rows.wrapping_add_signed(rows);
+        if page.rows == 0 {
+            self.pages.remove(at);
+        } else {
+            page.set(slot, bucket);
+        }
+    }
+
+    /// Puts a row behind the others of its minute.
+    pub fn push(&mut self, table: &mut Table, row: RowId, minute: Minute) {
+        let mut bucket = self.get(minute);
+        table.set_previous(row, bucket.tail);
+        table.set_next(row, NONE);
+        if bucket.tail == NONE {
+            bucket.head = row;
+        } else {
+            table.set_next(bucket.tail, row);
+        }
+        bucket.tail = row;
+        bucket.rows += 1;
+        self.update(minute, bucket, 1);
+    }
+
+    /// Takes a row out of its minute. Returns whether the minute is empty now.
+    pub fn unlink(&mut self, table: &mut Table, row: RowId, minute: Minute) -> bool {
+        let mut bucket = self.get(minute);
+        let (previous, next) = (table.previous(row), table.next(row));
+        match previous {
+            NONE => bucket.head = next,
+            _ => table.set_next(previous, next),
+        }
+        match next {
+            NONE => bucket.tail = previous,
+            _ => table.set_previous(next, previous),
+        }
+        bucket.rows -= 1;
+        self.update(minute, bucket, -1);
+        bucket.rows == 0
+    }
+
+    /// The first minute at or behind `minute` in which a row is due.
+    pub fn first_from(&self, minute: Minute) -> Option<Minute> {
+        let (number, slot) = split(minute);
+        let mut at = self.page(number).unwrap_or_else(|at| at);
+        loop {
+            let page = self.pages.get(at)?;
+            let from = if page.number == number { slot } else { 0 };
+            if let Some(slot) = page.first_from(from) {
+                return Some(page.number << 8 | u32::from(slot));
+            }
+            at += 1;
+        }
+    }
+
+    /// How many rows are due in minutes up to and including `minute`.
+    pub fn rows_to(&self, minute: Minute) -> u64 {
+        let (number, slot) = split(minute);
+        let mut rows = 0;
+        for page in &self.pages {
+            if page.number < number {
+                rows += u64::from(page.rows);
+            } else {
+                if page.number == number {
+                    rows += u64::from(page.rows_to(slot));
+                }
+                break;
+            }
+        }
+        rows
+    }
+
+    /// Bytes allocated.
+    pub fn bytes(&self) -> usize {
+        self.pages.capacity() * size_of::<Page>() + self.pages.iter().map(Page::bytes).sum::<usize>()
+    }
+
+    /// Panics where the links, the counts and the records do not agree. Returns the rows. For tests.
+    pub fn validate(&self, table: &Table, class: u32) -> u64 {
+        let mut all = 0;
+        let mut minute = self.first_from(0);
+        let mut last_page = None;
+        while let Some(at) = minute {
+            let bucket = self.get(at);
+            let (mut count, mut previous, mut row) = (0, NONE, bucket.head);
+            while row != NONE {
+                assert_eq!((table.due(row), table.class(row)), (at, class), "bucket: a row in the wrong place");
+                assert_eq!(table.previous(row), previous, "bucket: a broken link");
+                (previous, row) = (row, table.next(row));
+                count += 1;
+            }
+            assert_eq!((previous, count), (bucket.tail, bucket.rows), "bucket: tail or count");
+            assert!(count > 0, "bucket: an empty minute counts as used");
+            all += u64::from(count);
+            last_page = last_page.max(Some(at >> 8));
+            minute = at.checked_add(1).and_then(|next| self.first_from(next));
+        }
+        assert!(self.pages.is_sorted_by_key(|page| page.number), "bucket: pages out of order");
+        assert_eq!(self.pages.iter().map(|page| u64::from(page.rows)).sum::<u64>(), all, "bucket: page counts");
+        assert_eq!(self.pages.last().map(|page| page.number), last_page, "bucket: an empty page");
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn minutes_from_the_first_to_the_last_keep_their_rows_in_order() {
+        let mut table = Table::default();
+        let mut buckets = Buckets::default();
+        let minutes: Vec<Minute> =
+            (0..600).map(|i| i * 7 % 400).chain([0, 255, 256, Minute::MAX, Minute::MAX - 1]).collect();
+        let mut rows = Vec::new();
+        for (i, &minute) in minutes.iter().enumerate() {
+            let key = format!("{i}").into_bytes();
+            let row = table.insert(table.hash(&key), &key, minute, 3);
+            buckets.push(&mut table, row, minute);
+            rows.push((row, minute));
+        }
+        assert_eq!(buckets.validate(&table, 3), minutes.len() as u64);
+        assert_eq!(buckets.first_from(401), Some(Minute::MAX - 1));
+        for &bound in &[0, 100, 255, 256, 399, Minute::MAX] {
+            let expected = minutes.iter().filter(|minute| **minute <= bound).count() as u64;
+            assert_eq!(buckets.rows_to(bound), expected);
+        }
+        for (i, (row, minute)) in rows.iter().enumerate() {
+            buckets.unlink(&mut table, *row, *minute);
+            if i % 50 == 0 {
+                buckets.validate(&table, 3);
+            }
+        }
+        assert_eq!(buckets.first_from(0), None);
+        assert_eq!(buckets.bytes() / size_of::<Page>(), buckets.pages.capacity());
+    }
+}

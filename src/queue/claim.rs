@@ -1,0 +1,273 @@
+//! Claims: the best rows, leased; and what becomes of the leases.
+
+use super::keeper::{Changed, Judge, Keeper, Kind};
+use super::lease::{Released, Token, Verdict};
+use super::order::{Merge, Place};
+use super::row::Row;
+use super::table::{NONE, RowId};
+use super::time::{Minute, start_of};
+use super::trust::Status;
+
+/// A due row, as told to others.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DueRow {
+    /// Where the key ends in [`Rows::keys`]; it begins where the one before ends.
+    pub key_end: usize,
+    /// When it was due, ms since the epoch.
+    pub due_at: f64,
+    /// Listed in a sitemap.
+    pub from_sitemap: bool,
+    /// The page is known to have changed.
+    pub changed: bool,
+    /// Someone asked for it now.
+    pub urgent: bool,
+    /// See [`super::order::Scale::score`].
+    pub score: f64,
+}
+
+/// Due rows and their keys, one behind the other.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rows {
+    /// All keys.
+    pub keys: Vec<u8>,
+    /// All rows.
+    pub rows: Vec<DueRow>,
+}
+
+impl Rows {
+    fn push(&mut self, keeper: &Keeper, row: RowId, place: Place) {
+        let key = &keeper.classes.get(keeper.table.class(row)).key;
+        keeper.table.key_into(row, &mut self.keys);
+        self.rows.push(DueRow {
+            key_end: self.keys.len(),
+            due_at: start_of(place.minute),
+            from_sitemap: key.from_sitemap,
+            changed: key.changed,
+            urgent: key.urgent,
+            score: place.score,
+        });
+    }
+
+    /// Each row with its key.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &DueRow)> {
+        let mut start = 0;
+        self.rows.iter().map(move |row| {
+            let key = &self.keys[start..row.key_end];
+            start = row.key_end;
+            (key, row)
+        })
+    }
+}
+
+/// The best due rows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Top {
+    /// Best first.
+    pub rows: Rows,
+    /// Leased rows passed over.
+    pub skipped_leased: u64,
+    /// Every due row was examined.
+    pub complete: bool,
+}
+
+/// Why a claim was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// There is no room for another lease.
+    Limit = 0,
+    /// Claims are paused.
+    Paused = 1,
+    /// The keeper has not begun, or has stopped.
+    Unready = 2,
+}
+
+/// A held key passed over by a claim.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HeldKey {
+    /// Which.
+    pub key: Vec<u8>,
+    /// How often in a row it has missed.
+    pub misses: u32,
+    /// When the hold ends, ms since the epoch.
+    pub until: f64,
+}
+
+/// What a claim came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Claim {
+    /// The rows granted, best first.
+    pub jobs: Rows,
+    /// Their tokens.
+    pub tokens: Vec<Token>,
+    /// When their leases end, ms since the epoch.
+    pub expires_at: f64,
+    /// What the fleet is told.
+    pub status: Status,
+    /// Rows due, in flight included.
+    pub due: u64,
+    /// Every due row was examined.
+    pub complete: bool,
+    /// Leased rows passed over.
+    pub skipped_leased: u64,
+    /// Held keys passed over, the first of them.
+    pub held: Vec<HeldKey>,
+    /// Why fewer jobs than asked for were given although there were more.
+    pub refused: Option<Refused>,
+}
+
+impl Keeper {
+    /// The best `n` due rows that are not leased.
+    pub fn top(&self, n: usize) -> Top {
+        let mut top = Top::default();
+        for (row, place) in self.merge() {
+            if top.rows.rows.len() >= n {
+                break;
+            }
+            if self.table.noted(row) && self.leases.peek(row) == Verdict::Leased {
+                top.skipped_leased += 1;
+            } else {
+                top.rows.push(self, row, place);
+            }
+        }
+        top.complete = top.rows.rows.len() < n;
+        top
+    }
+
+    /// Leases the best `n` rows that can be granted.
+    pub fn claim(&mut self, n: usize) -> Claim {
+        let settings = self.config.leases;
+        let mut claim = Claim {
+            jobs: Rows::default(),
+            tokens: Vec::new(),
+            expires_at: self.now.wall + settings.lease_ms,
+            status: self.status(),
+            due: self.due,
+            complete: false,
+            skipped_leased: 0,
+            held: Vec::new(),
+            refused: None,
+        };
+        if !self.serving() || self.paused {
+            let cause = if self.paused { Refused::Paused } else { Refused::Unready };
+            claim.refused = Some(cause);
+            self.trust.refused[cause as usize] += 1;
+            return claim;
+        }
+        let (now, minute) = (self.now, self.minute);
+        let mut granted: Vec<(RowId, Place)> = Vec::new();
+        // The merge reads the rows and classes while the lease table changes: they are apart.
+        let Keeper { table, classes, config, leases, .. } = &mut *self;
+        let mut tell_held = |row: RowId, misses: u32, until: f64| {
+            if claim.held.len() < config.max_listed {
+                let until = now.wall + (until - now.mono);
+                claim.held.push(HeldKey { key: table.key(row), misses, until });
+            }
+        };
+        for (row, place) in Merge::new(table, classes, &config.priority, now.wall, minute) {
+            if granted.len() >= n {
+                break;
+            }
+            let noted = table.noted(row);
+            match if noted { leases.peek(row) } else { Verdict::Grantable } {
+                Verdict::Leased => {
+                    claim.skipped_leased += 1;
+                    continue;
+                }
+                Verdict::Held { misses, until } => {
+                    tell_held(row, misses, until);
+                    continue;
+                }
+                Verdict::Grantable => {}
+            }
+            if leases.in_flight() >= settings.max_leases {
+                claim.refused = Some(Refused::Limit);
+                break;
+            }
+            if noted {
+                let cadence = classes.get(table.class(row)).key.cadence;
+                if let Verdict::Held { misses, until } =
+                    leases.consider(row, place.minute, cadence, &settings, now.mono)
+                {
+                    tell_held(row, misses, until);
+                    continue;
+                }
+            }
+            claim.tokens.push(leases.grant(row, place.minute, &settings, now).token);
+            granted.push((row, place));
+        }
+        claim.complete = granted.len() < n && claim.refused.is_none();
+        for (row, place) in granted {
+            self.table.set_noted(row, true);
+            claim.jobs.push(self, row, place);
+        }
+        if claim.refused.is_some() {
+            self.trust.refused[Refused::Limit as usize] += 1;
+        }
+        if !claim.tokens.is_empty() {
+            self.flow.at(self.minute).claimed += claim.tokens.len() as u64;
+        }
+        claim
+    }
+
+    /// The key of a live lease.
+    pub fn leased_key(&self, token: Token) -> Option<Vec<u8>> {
+        match self.leases.leased(token)? {
+            (NONE, orphan) => orphan.map(<[u8]>::to_vec),
+            (row, _) => Some(self.table.key(row)),
+        }
+    }
+
+    /// A claimed row has been read from the table: `row` is what is there now. Returns whether it is to be rendered; if not, the
+    /// lease is over as if it had not been granted. What was kept is put right, unless an event has come since the claim.
+    pub fn confirm(&mut self, token: Token, row: Option<(Row, Judge)>) -> bool {
+        let Some(key) = self.leased_key(token) else { return false };
+        let hash = self.table.hash(&key);
+        let found = self.table.find(hash, &key);
+        let target = row.filter(|_| self.owns(&key)).and_then(|(row, judge)| self.judge(&key, &row, judge, found));
+        let due = target.as_ref().map(|(_, minute)| *minute).filter(|minute| *minute <= self.minute);
+        let touched = self.leases.touched(token);
+        if !touched {
+            let changed = self.change(hash, found, &key, target, Kind::Repair);
+            self.count_repair(changed);
+            self.mark_touched(hash, found, &key, changed);
+        }
+        if let Some(due) = due {
+            if !touched {
+                self.leases.correct_due(token, due);
+            }
+            return true;
+        }
+        let now_due = self.find(&key).map_or(0, |row| self.table.due(row));
+        self.leases.give_back(token, now_due);
+        self.take_off_notes();
+        false
+    }
+
+    /// What was kept was wrong, and a read has put it right.
+    pub(super) fn count_repair(&mut self, changed: Changed) {
+        if changed != Changed::Nothing {
+            self.trust.repaired_total += 1;
+        }
+    }
+
+    /// Ends the lease of a key that `token` names, or whatever lease is live.
+    pub fn release(&mut self, key: &[u8], token: Option<Token>) -> Released {
+        let row = self.find(key);
+        let due = row.map_or(0, |row| self.table.due(row));
+        let released = self.leases.release(row.unwrap_or(NONE), key, due, token, &self.config.leases, self.now.mono);
+        self.take_off_notes();
+        released
+    }
+
+    /// Lets a lease last `ms` from now, or as long as a new one would. Returns its end, ms since the epoch.
+    pub fn extend(&mut self, token: Token, ms: Option<f64>) -> Option<f64> {
+        let ms = ms.unwrap_or(self.config.leases.lease_ms);
+        let until = self.leases.extend(token, ms, self.now.mono)?;
+        Some(self.now.wall + (until - self.now.mono))
+    }
+
+    /// The first minute in which a kept row is due, and so on, of one key.
+    pub fn due_minute_of(&self, key: &[u8]) -> Option<Minute> {
+        self.find(key).map(|row| self.table.due(row))
+    }
+}

@@ -1,0 +1,163 @@
+//! Runs of decimal digits, packed: random ids are what a dictionary cannot learn, and the bulk of what is left of a key.
+//!
+//! A run of `digits` becomes one lead byte and `payload` bytes, together 2.0 to 2.3 digits a byte. Where 256^payload
+//! is too small for 10^digits, the width has several lead bytes and the lead carries the high part of the value.
+
+/// How runs of one width are packed.
+struct Width {
+    digits: u8,
+    payload: u8,
+    /// Lead bytes taken: 10^digits / 256^payload, rounded up.
+    leads: u8,
+}
+
+/// Widths of 4 and 6 would want 40 and 16 lead bytes: worth less than the one-byte symbols they would displace.
+const WIDTHS: [Width; 6] = [
+    Width { digits: 3, payload: 1, leads: 4 },
+    Width { digits: 5, payload: 2, leads: 2 },
+    Width { digits: 7, payload: 3, leads: 1 },
+    Width { digits: 8, payload: 3, leads: 6 },
+    Width { digits: 9, payload: 4, leads: 1 },
+    Width { digits: 10, payload: 4, leads: 3 },
+];
+
+/// Lead bytes taken by all widths together.
+pub(super) const LEADS: u8 = 17;
+
+/// The longest run that one code holds.
+pub(super) const MAX_DIGITS: usize = 10;
+
+/// What one lead byte means.
+#[derive(Clone, Copy)]
+struct Lead {
+    digits: usize,
+    payload: usize,
+    high: u64,
+    limit: u64,
+}
+
+const LEAD: [Lead; LEADS as usize] = {
+    let mut table = [Lead { digits: 0, payload: 0, high: 0, limit: 0 }; LEADS as usize];
+    let (mut at, mut w) = (0, 0);
+    while w < WIDTHS.len() {
+        let (digits, payload) = (WIDTHS[w].digits, WIDTHS[w].payload);
+        let mut k = 0;
+        while k < WIDTHS[w].leads {
+            table[at] = Lead {
+                digits: digits as usize,
+                payload: payload as usize,
+                high: (k as u64) << (8 * payload as u32),
+                limit: 10u64.pow(digits as u32),
+            };
+            at += 1;
+            k += 1;
+        }
+        w += 1;
+    }
+    assert!(at == LEADS as usize);
+    table
+};
+
+/// For a run of 0 to 10 digits (more counts as 10): the width to pack first (0: none) and the first lead byte of it.
+const FIRST: [(u8, u8); MAX_DIGITS + 1] =
+    [(0, 0), (0, 0), (0, 0), (3, 0), (3, 0), (5, 4), (3, 0), (7, 6), (8, 7), (9, 13), (10, 14)];
+
+/// The length of the digit run at the start of `text`, at most [`MAX_DIGITS`].
+pub(super) fn run(text: &[u8]) -> usize {
+    text.iter().take(MAX_DIGITS).take_while(|b| b.is_ascii_digit()).count()
+}
+
+/// How much of a run of `digits` to pack into one code; 0 for runs too short.
+pub(super) fn split(digits: usize) -> usize {
+    usize::from(FIRST[digits.min(MAX_DIGITS)].0)
+}
+
+/// Appends the code of `digits`, a slice of a length that [`split`] gave. `base` is the first number lead byte.
+pub(super) fn encode(digits: &[u8], base: u8, out: &mut Vec<u8>) {
+    let (width, lead) = FIRST[digits.len()];
+    debug_assert_eq!(usize::from(width), digits.len());
+    let payload = LEAD[usize::from(lead)].payload;
+    let value = digits.iter().fold(0u64, |v, b| v * 10 + u64::from(b - b'0'));
+    let bytes = value.to_le_bytes();
+    out.push(base + lead + bytes[payload]);
+    out.extend_from_slice(&bytes[..payload]);
+}
+
+/// Reads the number whose lead byte is the `lead`th and whose payload `rest` starts with: its digit count, its value,
+/// and the payload bytes read. The digit count is 0 for a value that no run of digits has. `None`: `rest` ends early.
+#[inline]
+pub(super) fn decode(lead: u8, rest: &[u8]) -> Option<(usize, u64, usize)> {
+    let Lead { digits, payload, high, limit } = LEAD[usize::from(lead)];
+    let value = rest.get(..payload)?.iter().rev().fold(0u64, |v, b| v << 8 | u64::from(*b)) | high;
+    Some((if value < limit { digits } else { 0 }, value, payload))
+}
+
+/// Appends `value` as exactly `digits` digits.
+#[inline]
+pub(super) fn print(mut value: u64, digits: usize, out: &mut Vec<u8>) {
+    let mut text = [0u8; MAX_DIGITS];
+    for slot in text[..digits].iter_mut().rev() {
+        *slot = b'0' + (value % 10) as u8;
+        value /= 10;
+    }
+    out.extend_from_slice(&text[..digits]);
+}
+
+/// Whether `text` starts with the `digits` digits of `value`.
+#[inline]
+pub(super) fn starts(text: &[u8], digits: usize, value: u64) -> bool {
+    let Some(text) = text.get(..digits) else { return false };
+    let mut read = 0u64;
+    let mut odd = false;
+    for b in text {
+        let digit = b.wrapping_sub(b'0');
+        odd |= digit > 9;
+        read = read.wrapping_mul(10).wrapping_add(u64::from(digit));
+    }
+    read == value && !odd
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_agrees_with_the_widths() {
+        let mut lead = 0;
+        for w in &WIDTHS {
+            assert_eq!(FIRST[usize::from(w.digits)], (w.digits, lead));
+            let values = u64::from(w.leads) << (8 * w.payload);
+            assert!(values >= 10u64.pow(u32::from(w.digits)), "{} digits do not fit", w.digits);
+            lead += w.leads;
+        }
+        assert_eq!(lead, LEADS);
+    }
+
+    #[test]
+    fn every_width_round_trips_at_its_ends() {
+        for w in &WIDTHS {
+            let top = 10u64.pow(u32::from(w.digits)) - 1;
+            for value in [0, 1, 9, top / 2, top - 1, top] {
+                let text = format!("{value:0width$}", width = usize::from(w.digits));
+                let mut code = vec![];
+                encode(text.as_bytes(), 100, &mut code);
+                assert_eq!(code.len(), 1 + usize::from(w.payload));
+                let (digits, read, used) = decode(code[0] - 100, &code[1..]).unwrap();
+                assert_eq!((digits, read, used), (text.len(), value, code.len() - 1));
+                let mut back = vec![];
+                print(read, digits, &mut back);
+                assert_eq!(back, text.as_bytes());
+                assert!(starts(text.as_bytes(), digits, value));
+                assert!(!starts(text.as_bytes(), digits, value + 1));
+                assert!(!starts(&text.as_bytes()[1..], digits, value));
+            }
+        }
+    }
+
+    #[test]
+    fn no_byte_but_a_digit_reads_as_one() {
+        for b in 0..=255u8 {
+            assert_eq!(starts(&[b'1', b, b'3'], 3, 103), b == b'0');
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Everything about one key (SPEC.md section 9), without a scan of the rows.
+
+use serde::Serialize;
+
+use super::keeper::Keeper;
+use super::order::{place_of, rows_before};
+use super::table::NONE;
+use super::time::{MINUTE_MS, start_of};
+
+/// Why a page is, or is not, being rendered. The key itself is the caller's.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs)]
+pub struct Explanation {
+    pub kept: bool,
+    pub reason: Option<&'static str>,
+    pub owner: String,
+    pub route: String,
+    pub cadence_ms: f64,
+    pub carried: bool,
+    pub from_sitemap: bool,
+    pub changed: bool,
+    pub urgent: bool,
+    pub demand_period_ms: Option<f64>,
+    pub due_at: Option<f64>,
+    pub due: bool,
+    pub score: Option<f64>,
+    pub rank: Option<u64>,
+    pub wait_ms: Option<f64>,
+    pub lease: Option<LeaseTimes>,
+    pub misses: u32,
+    pub hold: Option<Hold>,
+}
+
+/// A live lease, ms since the epoch.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs)]
+pub struct LeaseTimes {
+    pub granted_at: f64,
+    pub expires_at: f64,
+}
+
+/// A hold, until ms since the epoch.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[allow(missing_docs)]
+pub struct Hold {
+    pub misses: u32,
+    pub until: f64,
+}
+
+impl Keeper {
+    /// Explains a key. The row's place in its own minute is counted along that minute's rows; all else is looked up.
+    pub fn explain(&self, key: &[u8]) -> Explanation {
+        let owner = if self.config.classify { self.ring.node() } else { self.ring.owner(self.url(key)) };
+        let row = self.find(key);
+        let wall = |mono: f64| self.now.wall + (mono - self.now.mono);
+        let standing = self.leases.standing(row.unwrap_or(NONE), key);
+        let hold = standing.held_until.map(|until| Hold { misses: standing.misses, until: wall(until) });
+        let lease =
+            standing.lease.map(|lease| LeaseTimes { granted_at: lease.granted_at, expires_at: wall(lease.until) });
+        let mut explanation = Explanation {
+            kept: row.is_some(),
+            reason: None,
+            owner: owner.to_owned(),
+            route: String::new(),
+            cadence_ms: 0.0,
+            carried: false,
+            from_sitemap: false,
+            changed: false,
+            urgent: false,
+            demand_period_ms: None,
+            due_at: None,
+            due: false,
+            score: None,
+            rank: None,
+            wait_ms: None,
+            lease,
+            misses: standing.misses,
+            hold,
+        };
+        let Some(row) = row else {
+            let (route, cadence) = self.unkept_route(key);
+            explanation.reason = Some(if self.owns(key) { "unknown" } else { "not-owned" });
+            explanation.route = route.to_owned();
+            explanation.cadence_ms = cadence;
+            return explanation;
+        };
+        let class = self.classes.get(self.table.class(row));
+        let minute = self.table.due(row);
+        explanation.route = self.classes.route(class.key.route).to_string();
+        explanation.cadence_ms = class.key.cadence;
+        explanation.carried = class.key.carried;
+        explanation.from_sitemap = class.key.from_sitemap;
+        explanation.changed = class.key.changed;
+        explanation.urgent = class.key.urgent;
+        explanation.demand_period_ms = (!class.key.demand.is_nan()).then_some(class.key.demand);
+        explanation.due_at = Some(start_of(minute));
+        explanation.due = minute <= self.minute;
+        if explanation.due {
+            let place = place_of(class, &self.config.priority, minute, self.now.wall);
+            let before = rows_before(&self.classes, &self.config.priority, self.now.wall, self.minute, place);
+            let mut rank = before + 1;
+            let mut ahead = self.table.previous(row);
+            while ahead != NONE {
+                rank += 1;
+                ahead = self.table.previous(ahead);
+            }
+            explanation.score = Some(place.score);
+            explanation.rank = Some(rank);
+            let rate = self.rates().claimed;
+            explanation.wait_ms = (rate > 0.0).then(|| rank as f64 / rate * MINUTE_MS);
+        }
+        explanation
+    }
+}

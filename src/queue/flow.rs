@@ -1,0 +1,99 @@
+//! What happened, by the minute, for the last hour.
+
+use std::collections::VecDeque;
+
+use super::time::Minute;
+
+/// What happened in one minute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Minutes {
+    /// Which minute.
+    pub minute: Minute,
+    /// Rows that became due by the clock.
+    pub came_due: u64,
+    /// Rows that were not kept, and now are.
+    pub added: u64,
+    /// Rows that were not due, and now are, by an event.
+    pub triggered: u64,
+    /// Rows that were due, and now are not, by an event.
+    pub rescheduled: u64,
+    /// Rows that were kept, and now are not.
+    pub removed: u64,
+    /// Jobs given out.
+    #[serde(skip)]
+    pub claimed: u64,
+}
+
+impl Minutes {
+    fn at(minute: Minute) -> Self {
+        Minutes { minute, ..Default::default() }
+    }
+
+    fn is_empty(&self) -> bool {
+        *self == Minutes { claimed: self.claimed, ..Minutes::at(self.minute) }
+    }
+}
+
+/// The last `window` minutes, only those with something in them, oldest first.
+pub struct Flow {
+    window: u32,
+    minutes: VecDeque<Minutes>,
+}
+
+impl Flow {
+    /// A flow that remembers `window` minutes, the current one included.
+    pub fn new(window: u32) -> Self {
+        Flow { window, minutes: VecDeque::new() }
+    }
+
+    /// How many minutes are remembered.
+    pub fn window(&self) -> u32 {
+        self.window
+    }
+
+    /// Forgets what the window does not reach any more, and what a clock that stepped back has yet to come to.
+    pub fn trim(&mut self, now: Minute) {
+        while self.minutes.front().is_some_and(|first| now.saturating_sub(first.minute) >= self.window) {
+            self.minutes.pop_front();
+        }
+        while self.minutes.back().is_some_and(|last| last.minute > now) {
+            self.minutes.pop_back();
+        }
+    }
+
+    /// The entry of the minute, which is not before the last one.
+    pub fn at(&mut self, minute: Minute) -> &mut Minutes {
+        if self.minutes.back().is_none_or(|last| last.minute != minute) {
+            self.minutes.push_back(Minutes::at(minute));
+        }
+        let last = self.minutes.len() - 1;
+        &mut self.minutes[last]
+    }
+
+    /// The minutes with something in them.
+    pub fn minutes(&self) -> impl Iterator<Item = &Minutes> {
+        self.minutes.iter().filter(|minute| !minute.is_empty())
+    }
+
+    /// Sums over the last `span` minutes before `now`, the current one left out since it is not over.
+    pub fn recent(&self, now: Minute, span: u32) -> Minutes {
+        let mut sum = Minutes::at(now);
+        for minute in &self.minutes {
+            if minute.minute < now && now - minute.minute <= span {
+                sum.came_due += minute.came_due;
+                sum.added += minute.added;
+                sum.triggered += minute.triggered;
+                sum.rescheduled += minute.rescheduled;
+                sum.removed += minute.removed;
+                sum.claimed += minute.claimed;
+            }
+        }
+        sum
+    }
+
+    /// Bytes allocated.
+    pub fn bytes(&self) -> usize {
+        self.minutes.capacity() * size_of::<Minutes>()
+    }
+}

@@ -1,0 +1,343 @@
+//! Key hash to row: an open-addressed table in hash order, 8 bytes a slot, that grows without a pause.
+//!
+//! A slot holds the upper 32 bits of a key's hash and the row. A hash's home is `hash * homes / 2^32`, so homes
+//! rise with hashes; entries are kept in hash order (linear probing with ordered insertion), so a look-up
+//! may stop at the first greater hash, and the table in slot order *is* the rows in hash order. That makes growing a
+//! stream: entries are moved in order to a larger table, a few with each change, never re-reading a key, and
+//! the old table's segments are given back as it passes them. Load stays between 0.76 and 0.88.
+
+const SEGMENT: usize = 4096;
+/// Slots moved with each change while the table is being resized: enough to be done before the new one fills.
+const MOVED_PER_CHANGE: usize = 32;
+const MIN_HOMES: u64 = 64;
+
+/// A row's number, never 0: see [`crate::queue::table`].
+pub type RowId = u32;
+
+#[derive(Default)]
+struct Slots {
+    /// How many home positions there are; the slots go on behind the last as far as they must.
+    homes: u64,
+    /// Segments not there yet, or given back, are empty boxes and read as empty slots.
+    segments: Vec<Box<[u64]>>,
+}
+
+impl Slots {
+    fn new(homes: u64) -> Slots {
+        Slots { homes, segments: Vec::new() }
+    }
+
+    fn home(&self, hash: u32) -> usize {
+        ((u64::from(hash) * self.homes) >> 32) as usize
+    }
+
+    fn get(&self, at: usize) -> u64 {
+        match self.segments.get(at / SEGMENT) {
+            Some(segment) => segment.get(at % SEGMENT).copied().unwrap_or(0),
+            None => 0,
+        }
+    }
+
+    fn slot_mut(&mut self, at: usize) -> &mut u64 {
+        let number = at / SEGMENT;
+        if number >= self.segments.len() {
+            self.segments.resize_with(number + 1, Box::default);
+        }
+        let segment = &mut self.segments[number];
+        if segment.is_empty() {
+            // A table smaller than a segment takes no more than it needs (some slots behind the last home).
+            let len = if self.homes < SEGMENT as u64 / 2 { self.homes as usize + 256 } else { SEGMENT };
+            *segment = vec![0; len].into_boxed_slice();
+        }
+        if at % SEGMENT >= segment.len() {
+            let mut whole = std::mem::take(segment).into_vec();
+            whole.resize(SEGMENT, 0);
+            *segment = whole.into_boxed_slice();
+        }
+        &mut segment[at % SEGMENT]
+    }
+
+    fn find(&self, hash: u32, mut is_it: impl FnMut(RowId) -> bool) -> Option<usize> {
+        let mut at = self.home(hash);
+        loop {
+            let slot = self.get(at);
+            if slot == 0 || hash_of(slot) > hash {
+                return None;
+            }
+            if hash_of(slot) == hash && is_it(row_of(slot)) {
+                return Some(at);
+            }
+            at += 1;
+        }
+    }
+
+    fn insert(&mut self, hash: u32, row: RowId) {
+        let mut at = self.home(hash);
+        loop {
+            let slot = self.get(at);
+            if slot == 0 || hash_of(slot) > hash {
+                break;
+            }
+            at += 1;
+        }
+        let mut carried = slot_of(hash, row);
+        while carried != 0 {
+            std::mem::swap(&mut carried, self.slot_mut(at));
+            at += 1;
+        }
+    }
+
+    /// Empties a slot and closes the gap, so that no entry is ever cut off from its home.
+    fn remove_at(&mut self, mut at: usize) {
+        loop {
+            let next = self.get(at + 1);
+            if next == 0 || self.home(hash_of(next)) > at {
+                *self.slot_mut(at) = 0;
+                return;
+            }
+            *self.slot_mut(at) = next;
+            at += 1;
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.segments.capacity() * size_of::<Box<[u64]>>() + self.segments.iter().map(|s| s.len() * 8).sum::<usize>()
+    }
+}
+
+fn hash_of(slot: u64) -> u32 {
+    (slot >> 32) as u32
+}
+
+fn row_of(slot: u64) -> RowId {
+    slot as u32
+}
+
+fn slot_of(hash: u32, row: RowId) -> u64 {
+    u64::from(hash) << 32 | u64::from(row)
+}
+
+/// A resize under way: `old` still holds the hashes from `bound` up, which begin at slot `from`.
+struct Resize {
+    old: Slots,
+    from: usize,
+    bound: u64,
+}
+
+/// The index. It holds no keys: callers say whether a row of the same hash is the one they look for.
+pub struct Index {
+    slots: Slots,
+    resize: Option<Resize>,
+    len: usize,
+}
+
+impl Default for Index {
+    fn default() -> Self {
+        Index { slots: Slots::new(MIN_HOMES), resize: None, len: 0 }
+    }
+}
+
+impl Index {
+    /// How many rows are in it.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes allocated.
+    pub fn bytes(&self) -> usize {
+        self.slots.bytes() + self.resize.as_ref().map_or(0, |resize| resize.old.bytes())
+    }
+
+    fn side(&self, hash: u32) -> &Slots {
+        match &self.resize {
+            Some(resize) if u64::from(hash) >= resize.bound => &resize.old,
+            _ => &self.slots,
+        }
+    }
+
+    fn side_mut(&mut self, hash: u32) -> &mut Slots {
+        match &mut self.resize {
+            Some(resize) if u64::from(hash) >= resize.bound => &mut resize.old,
+            _ => &mut self.slots,
+        }
+    }
+
+    /// The slot in which a look-up of `hash` would start: reading it early is what warms the cache for a batch.
+    pub fn touch(&self, hash: u64) -> RowId {
+        let hash = (hash >> 32) as u32;
+        let side = self.side(hash);
+        let mut at = side.home(hash);
+        loop {
+            let slot = side.get(at);
+            if slot == 0 || hash_of(slot) > hash {
+                return 0;
+            }
+            if hash_of(slot) == hash {
+                return row_of(slot);
+            }
+            at += 1;
+        }
+    }
+
+    /// The row of this hash for which `is_it` is true.
+    pub fn find(&self, hash: u64, is_it: impl FnMut(RowId) -> bool) -> Option<RowId> {
+        let hash = (hash >> 32) as u32;
+        let side = self.side(hash);
+        side.find(hash, is_it).map(|at| row_of(side.get(at)))
+    }
+
+    /// Adds a row that is not in it.
+    pub fn insert(&mut self, hash: u64, row: RowId) {
+        let hash = (hash >> 32) as u32;
+        self.side_mut(hash).insert(hash, row);
+        self.len += 1;
+        self.work();
+    }
+
+    /// Takes out a row that is in it.
+    pub fn remove(&mut self, hash: u64, row: RowId) {
+        let hash = (hash >> 32) as u32;
+        let side = self.side_mut(hash);
+        if let Some(at) = side.find(hash, |other| other == row) {
+            side.remove_at(at);
+            self.len -= 1;
+        }
+        self.work();
+    }
+
+    /// Begins a resize where one is due, and moves one under way a little further.
+    fn work(&mut self) {
+        let Some(resize) = &mut self.resize else {
+            let homes = self.slots.homes;
+            let len = self.len as u64;
+            let wanted = if len * 100 > homes * 88 {
+                (homes * 23 / 20).max(homes + MIN_HOMES)
+            } else if homes > MIN_HOMES && len * 100 < homes * 30 {
+                (len * 3 / 2).max(MIN_HOMES)
+            } else {
+                return;
+            };
+            let old = std::mem::replace(&mut self.slots, Slots::new(wanted));
+            self.resize = Some(Resize { old, from: 0, bound: 0 });
+            return self.work();
+        };
+        let mut moved = 0;
+        loop {
+            let at = resize.from;
+            let past_the_end = at / SEGMENT >= resize.old.segments.len();
+            let slot = resize.old.get(at);
+            resize.from = at + 1;
+            if slot != 0 {
+                self.slots.insert(hash_of(slot), row_of(slot));
+            } else if moved >= MOVED_PER_CHANGE || past_the_end {
+                // Only behind an empty slot: what comes next has its home at or behind it.
+                if past_the_end {
+                    self.resize = None;
+                } else {
+                    resize.bound = ((resize.from as u64) << 32).div_ceil(resize.old.homes);
+                }
+                return;
+            }
+            moved += 1;
+            if resize.from.is_multiple_of(SEGMENT) {
+                resize.old.segments[at / SEGMENT] = Box::default();
+            }
+        }
+    }
+
+    /// Every row, in no order that means anything.
+    pub fn rows(&self) -> impl Iterator<Item = RowId> + '_ {
+        let old = self.resize.iter().flat_map(|resize| {
+            let from = resize.from;
+            (from..resize.old.segments.len() * SEGMENT).map(move |at| resize.old.get(at))
+        });
+        let new = (0..self.slots.segments.len() * SEGMENT).map(|at| self.slots.get(at));
+        old.chain(new).filter(|slot| *slot != 0).map(row_of)
+    }
+
+    /// Panics where the table's own rules do not hold. For tests.
+    pub fn validate(&self) {
+        let check = |slots: &Slots, from: usize, low: u64, high: u64| {
+            let mut count = 0;
+            let mut last = 0;
+            for at in from..slots.segments.len() * SEGMENT {
+                let slot = slots.get(at);
+                if slot == 0 {
+                    continue;
+                }
+                let hash = hash_of(slot);
+                assert!(hash >= last, "index: hashes out of order");
+                assert!((low..high).contains(&u64::from(hash)), "index: a hash on the wrong side of a resize");
+                let home = slots.home(hash);
+                assert!(home <= at, "index: an entry before its home");
+                assert!((home..at).all(|between| slots.get(between) != 0), "index: an entry cut off from its home");
+                last = hash;
+                count += 1;
+            }
+            count
+        };
+        let bound = self.resize.as_ref().map_or(1 << 32, |resize| resize.bound);
+        let mut count = check(&self.slots, 0, 0, bound);
+        if let Some(resize) = &self.resize {
+            count += check(&resize.old, resize.from, bound, 1 << 32);
+        }
+        assert_eq!(count, self.len, "index: length");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    fn spread(seed: u64) -> u64 {
+        let x = (seed ^ 0x9E37_79B9_7F4A_7C15).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        (x ^ x >> 29).wrapping_mul(0x94D0_49BB_1331_11EB)
+    }
+
+    #[test]
+    fn grows_and_shrinks_and_loses_nothing() {
+        let mut index = Index::default();
+        let mut model = HashMap::new();
+        let mut state = 1u64;
+        for step in 0..60_000u32 {
+            state = spread(state);
+            // Grow, then shrink to nothing, with equal hashes on the way.
+            let hash = if step % 7 == 0 { 0xFFFF_FFFF_0000_0000 } else { state };
+            if step < 40_000 && state % 10 < 8 {
+                index.insert(hash, step + 1);
+                model.insert(step + 1, hash);
+            } else if let Some((&row, &hash)) = model.iter().next() {
+                index.remove(hash, row);
+                model.remove(&row);
+            }
+            if step % 997 == 0 || (1_000..1_100).contains(&step) {
+                index.validate();
+                assert_eq!(index.rows().count(), model.len());
+                for (&row, &hash) in model.iter().take(200) {
+                    assert_eq!(index.find(hash, |other| other == row), Some(row));
+                }
+            }
+        }
+        while let Some((&row, &hash)) = model.iter().next() {
+            index.remove(hash, row);
+            model.remove(&row);
+        }
+        index.validate();
+        assert_eq!(index.len(), 0);
+        assert!(index.bytes() < 50_000, "{} bytes for nothing", index.bytes());
+    }
+
+    #[test]
+    fn stays_within_eleven_bytes_a_row() {
+        let mut index = Index::default();
+        for row in 1..=200_000u32 {
+            index.insert(spread(u64::from(row)), row);
+            if row > 100_000 && row % 1_000 == 0 {
+                let each = index.bytes() as f64 / f64::from(row);
+                assert!(each < 11.2, "{each} bytes a row at {row}");
+            }
+        }
+        index.validate();
+    }
+}

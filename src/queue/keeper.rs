@@ -1,0 +1,857 @@
+//! The queue: the one struct that owns the parts and keeps them in step.
+//!
+//! Everything that changes which rows are kept, and where, goes through [`Keeper::change`]. Time enters through
+//! [`Keeper::advance`]; nothing here reads a clock.
+
+use std::collections::HashSet;
+
+use super::class::{ClassId, ClassKey, Classes, RouteId, UNROUTED};
+use super::config::{Config, Patch};
+use super::counts::MinuteCounts;
+use super::flow::Flow;
+use super::key::KeyHasher;
+use super::lease::Leases;
+use super::order::{Merge, Priority};
+use super::owner::Ring;
+use super::route::{InvalidRule, Routes, url_of};
+use super::row::{Row, given};
+use super::snapshot::ImageHead;
+use super::table::{Mark, NONE, RowId, Table};
+use super::time::{Minute, Now, due_minute};
+use super::trust::{Phase, Status, Trust};
+use super::version::RecentVersions;
+use super::walk::Walk;
+use super::watch::Watch;
+
+/// What a host's own classifier said of a row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Classified {
+    /// From [`Keeper::hold_route`].
+    pub route: RouteId,
+    /// ms.
+    pub cadence: f64,
+    /// The cadence came with the row.
+    pub carried: bool,
+}
+
+/// Who says whether a row is kept, and in which class.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Judge {
+    /// The keeper's own rules.
+    Rules,
+    /// The host's classifier; `None` where it said not to keep the row.
+    Host(Option<Classified>),
+}
+
+/// What an event says of a key.
+#[derive(Clone, Copy, Debug)]
+pub enum Event {
+    /// There is a row, and this is it.
+    Put(Row, Judge),
+    /// There is no row.
+    Gone,
+    /// The row has changed, but not to what.
+    Changed,
+    /// Nothing.
+    Other,
+}
+
+/// What became of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was about a row of this node, and was taken.
+    Applied,
+    /// It said nothing of a row of this node, or an event of a later version had come.
+    Ignored,
+}
+
+/// What a change did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Changed {
+    Nothing,
+    Added,
+    Moved,
+    Removed,
+}
+
+/// Whether a change is one that flows, or puts right what is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Event,
+    Repair,
+}
+
+/// What a change of the configuration did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reclassified {
+    /// Rows that are in another class now.
+    pub moved: u64,
+    /// Rows dropped since another node owns them.
+    pub dropped: u64,
+}
+
+/// The classes still to be gone through after a change of the configuration, and the row to go on with.
+struct Reclassify {
+    classes: std::vec::IntoIter<(ClassId, u64)>,
+    class: Option<(ClassId, u64)>,
+    minute: Minute,
+    row: RowId,
+    done: Reclassified,
+}
+
+/// The render queue of one node.
+pub struct Keeper {
+    pub(super) config: Config,
+    pub(super) ring: Ring,
+    /// Rings since the last whole walk: a row that any of them gave to another node was not missed but gained.
+    pub(super) former_rings: Vec<Ring>,
+    routes: Routes,
+    rule_routes: Vec<RouteId>,
+    pub(super) invalid_rules: Vec<InvalidRule>,
+    devices: Vec<Vec<u8>>,
+
+    pub(super) table: Table,
+    pub(super) classes: Classes,
+    pub(super) counts: MinuteCounts,
+    pub(super) due: u64,
+    pub(super) flow: Flow,
+    pub(super) leases: Leases,
+    pub(super) versions: RecentVersions,
+    pub(super) watch: Watch,
+    pub(super) walk: Option<Walk>,
+    pub(super) walks: u64,
+    /// Marks of a walk that did not end are still on rows.
+    pub(super) stale_marks: bool,
+    /// Rows dropped through changes of nodes since the last walk ended.
+    pub(super) lost_since_walk: u64,
+    pub(super) unverified: u64,
+    reclassify: Option<Reclassify>,
+    pub(super) image: Option<ImageHead>,
+
+    pub(super) now: Now,
+    pub(super) minute: Minute,
+    pub(super) version: u64,
+    pub(super) paused: bool,
+    pub(super) phase: Phase,
+    pub(super) resyncing: bool,
+    /// Everything of this node's that the table has is kept.
+    pub(super) whole: bool,
+    pub(super) epoch: u64,
+    pub(super) epoch_at: Option<f64>,
+    pub(super) trust: Trust,
+}
+
+impl Keeper {
+    /// An empty queue. It is live until a feeder says otherwise.
+    pub fn new(config: Config, now: Now) -> Keeper {
+        let mut keeper = Keeper {
+            ring: Ring::new(&config.node, &config.nodes),
+            former_rings: Vec::new(),
+            routes: Routes::new(&[], &[]).0,
+            rule_routes: Vec::new(),
+            invalid_rules: Vec::new(),
+            devices: config.device_types.iter().map(|device| device.as_bytes().to_vec()).collect(),
+            flow: Flow::new(config.flow_minutes),
+            config,
+            table: Table::default(),
+            classes: Classes::default(),
+            counts: MinuteCounts::default(),
+            due: 0,
+            leases: Leases::default(),
+            versions: RecentVersions::default(),
+            watch: Watch::default(),
+            walk: None,
+            walks: 0,
+            stale_marks: false,
+            lost_since_walk: 0,
+            unverified: 0,
+            reclassify: None,
+            image: None,
+            now,
+            minute: now.minute(),
+            version: 0,
+            paused: false,
+            phase: Phase::Live,
+            resyncing: false,
+            whole: true,
+            epoch: 0,
+            epoch_at: None,
+            trust: Trust::default(),
+        };
+        keeper.versions.advance(now.mono);
+        keeper.set_routes();
+        keeper
+    }
+
+    fn set_routes(&mut self) {
+        let (routes, invalid) = Routes::new(&self.config.routes, &self.config.exclude_path_patterns);
+        let held = (0..routes.rules().len()).map(|rule| self.classes.hold_route(routes.name(rule))).collect();
+        for route in std::mem::replace(&mut self.rule_routes, held) {
+            self.classes.release_route(route);
+        }
+        self.routes = routes;
+        self.invalid_rules = invalid;
+    }
+
+    /// The configuration in force.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Rows kept.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether no row is kept.
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Classes that have rows.
+    pub fn class_count(&self) -> usize {
+        self.classes.len()
+    }
+
+    /// Grows with every change of what is kept.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Bytes of memory allocated, everything counted that grows.
+    pub fn bytes(&self) -> usize {
+        size_of::<Keeper>()
+            + self.table.bytes()
+            + self.classes.bytes()
+            + self.counts.bytes()
+            + self.flow.bytes()
+            + self.leases.bytes()
+            + self.versions.bytes()
+            + self.watch.bytes()
+            + self.walk.as_ref().map_or(0, Walk::bytes)
+    }
+
+    /// Brings the queue to `now`: rows come due, leases end.
+    pub fn advance(&mut self, now: Now) {
+        let minute = now.minute();
+        if minute > self.minute {
+            self.due += self.counts.between(self.minute + 1, minute);
+            self.flow.trim(minute);
+            let seen = minute - self.minute;
+            for back in (0..seen.min(self.flow.window())).rev() {
+                let at = minute - back;
+                let came = self.counts.between(at, at);
+                if came > 0 {
+                    self.flow.at(at).came_due += came;
+                }
+            }
+        } else if minute < self.minute {
+            self.due -= self.counts.between(minute + 1, self.minute);
+            self.flow.trim(minute);
+        }
+        self.minute = minute;
+        self.now = Now { wall: now.wall, mono: now.mono.max(self.now.mono) };
+        self.leases.advance(self.now.mono);
+        self.take_off_notes();
+        self.versions.advance(self.now.mono);
+    }
+
+    /// The time the queue was last brought to.
+    pub fn now(&self) -> Now {
+        self.now
+    }
+
+    /// When something may change by itself, on the wall clock: the next row coming due, or the end of a lease or hold.
+    pub fn next_change(&self) -> Option<f64> {
+        let due = self.minute.checked_add(1).and_then(|from| self.counts.first_from(from)).map(super::time::start_of);
+        let end = self.leases.next_end().map(|end| self.now.wall + (end - self.now.mono).max(0.0));
+        match (due, end) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Rows whose lease entry has gone lose their flag. Must follow every call that may drop an entry, before any row is removed.
+    pub(super) fn take_off_notes(&mut self) {
+        if self.leases.any_dropped() {
+            for row in self.leases.take_dropped() {
+                self.table.set_noted(row, false);
+            }
+        }
+    }
+
+    /// The number of a route's name, for [`Classified`]; to be given back with [`Self::release_route`].
+    pub fn hold_route(&mut self, name: &str) -> RouteId {
+        self.classes.hold_route(name)
+    }
+
+    /// See [`Self::hold_route`].
+    pub fn release_route(&mut self, route: RouteId) {
+        self.classes.release_route(route);
+    }
+
+    /// The URL that a key is about.
+    pub(super) fn url<'a>(&self, key: &'a [u8]) -> &'a [u8] {
+        url_of(key, self.config.delimiter.as_bytes(), &self.devices)
+    }
+
+    /// Whether this node owns the key. Where the host classifies rows, that is for the host to say.
+    pub(super) fn owns(&self, key: &[u8]) -> bool {
+        self.config.classify || self.ring.owns(self.url(key))
+    }
+
+    /// The class and minute that a row of this node would have; `None` where it would not be kept. `known` is the row
+    /// that is kept for the key: a key's route does not change while the rules do not.
+    pub(super) fn judge(
+        &self,
+        key: &[u8],
+        row: &Row,
+        judge: Judge,
+        known: Option<RowId>,
+    ) -> Option<(ClassKey, Minute)> {
+        let minute = due_minute(row.due)?;
+        let changed = given(row.changed_at);
+        let (route, cadence, carried) = match judge {
+            Judge::Host(said) => {
+                let said = said?;
+                (said.route, said.cadence, said.carried)
+            }
+            Judge::Rules => {
+                // While rows are being reclassified, what a row's class says may be of the former rules.
+                let route = match known.filter(|_| self.reclassify.is_none()) {
+                    Some(row) => self.classes.get(self.table.class(row)).key.route,
+                    None => self.route_of(key).map_or(UNROUTED, |rule| self.rule_routes[rule]),
+                };
+                let carried = given(row.interval);
+                (route, if carried { row.interval } else { self.cadence_of(route) }, carried)
+            }
+        };
+        let class = ClassKey {
+            route,
+            cadence,
+            carried,
+            from_sitemap: row.from_sitemap,
+            changed,
+            urgent: given(row.urgent_at) && !changed,
+            demand: if changed && given(row.demand) { row.demand } else { f64::NAN },
+        };
+        Some((class, minute))
+    }
+
+    fn route_of(&self, key: &[u8]) -> Option<usize> {
+        self.routes.matched(self.url(key))
+    }
+
+    /// The cadence of rows that carry none.
+    fn cadence_of(&self, route: RouteId) -> f64 {
+        let rule = self.rule_routes.iter().position(|other| *other == route);
+        rule.and_then(|rule| self.routes.render_interval(rule)).unwrap_or(self.config.default_interval)
+    }
+
+    /// The route and cadence that a key would have without a row of its own.
+    pub(super) fn unkept_route(&self, key: &[u8]) -> (&str, f64) {
+        let rule = self.route_of(key);
+        let name = rule.map_or("unrouted", |rule| self.routes.name(rule));
+        (name, rule.and_then(|rule| self.routes.render_interval(rule)).unwrap_or(self.config.default_interval))
+    }
+
+    fn count_in(&mut self, minute: Minute) {
+        self.counts.add(minute);
+        self.due += u64::from(minute <= self.minute);
+    }
+
+    fn count_out(&mut self, minute: Minute) {
+        self.counts.remove(minute);
+        self.due -= u64::from(minute <= self.minute);
+    }
+
+    /// Links a row into its class.
+    fn link(&mut self, row: RowId, class: ClassId, minute: Minute) {
+        let entered = self.classes.get_mut(class);
+        entered.rows += 1;
+        entered.buckets.push(&mut self.table, row, minute);
+    }
+
+    /// Takes a row out of its class, which the caller refreshes.
+    fn unlink(&mut self, row: RowId, class: ClassId, minute: Minute) {
+        if let Some(reclassify) = &mut self.reclassify
+            && reclassify.row == row
+        {
+            reclassify.row = self.table.next(row);
+        }
+        let left = self.classes.get_mut(class);
+        left.rows -= 1;
+        left.buckets.unlink(&mut self.table, row, minute);
+    }
+
+    /// Makes what is kept for a key what it should be: the one place where a row changes.
+    pub(super) fn change(
+        &mut self,
+        hash: u64,
+        found: Option<RowId>,
+        key: &[u8],
+        target: Option<(ClassKey, Minute)>,
+        kind: Kind,
+    ) -> Changed {
+        let flows = kind == Kind::Event;
+        match (found, target) {
+            (None, None) => return Changed::Nothing,
+            (None, Some((class_key, minute))) => {
+                let class = self.classes.enter(class_key);
+                let row = self.table.insert(hash, key, minute, class);
+                self.link(row, class, minute);
+                self.classes.refresh(class, minute);
+                self.count_in(minute);
+                if self.leases.any_orphans() && self.leases.came(row, key) {
+                    self.table.set_noted(row, true);
+                }
+                if flows {
+                    self.flow.at(self.minute).added += 1;
+                }
+                self.version += 1;
+                Changed::Added
+            }
+            (Some(row), None) => {
+                let (class, minute) = (self.table.class(row), self.table.due(row));
+                if self.table.noted(row) {
+                    self.leases.gone(row, key);
+                }
+                self.unverified -= u64::from(self.table.unverified(row));
+                self.unlink(row, class, minute);
+                self.classes.refresh(class, minute);
+                self.table.remove(hash, row);
+                self.count_out(minute);
+                if flows {
+                    self.flow.at(self.minute).removed += 1;
+                }
+                self.version += 1;
+                Changed::Removed
+            }
+            (Some(row), Some((class_key, minute))) => {
+                let (old_class, old_minute) = (self.table.class(row), self.table.due(row));
+                let same_class = self.classes.get(old_class).key == class_key;
+                if same_class && old_minute == minute {
+                    return Changed::Nothing;
+                }
+                // Entered before the old one is left: a class that loses its last row to this one is younger.
+                let class = if same_class { old_class } else { self.classes.enter(class_key) };
+                self.unlink(row, old_class, old_minute);
+                self.table.place(row, minute, class);
+                self.link(row, class, minute);
+                self.classes.refresh(old_class, old_minute);
+                self.classes.refresh(class, minute);
+                if minute != old_minute {
+                    self.count_out(old_minute);
+                    self.count_in(minute);
+                    if self.table.noted(row) {
+                        self.leases.moved(row, minute);
+                        self.take_off_notes();
+                    }
+                }
+                if flows {
+                    match (old_minute <= self.minute, minute <= self.minute) {
+                        (false, true) => self.flow.at(self.minute).triggered += 1,
+                        (true, false) => self.flow.at(self.minute).rescheduled += 1,
+                        _ => {}
+                    }
+                }
+                self.version += 1;
+                Changed::Moved
+            }
+        }
+    }
+
+    /// Takes one event of the table's subscription. `version` is NaN where the event has none.
+    pub fn apply(&mut self, key: &[u8], event: Event, version: f64) -> Outcome {
+        let hash = self.table.hash(key);
+        self.apply_hashed(hash, key, event, version)
+    }
+
+    /// How keys are hashed for [`Self::apply_hashed`], [`Self::walk_row`] and [`Self::warm`]: a copy, to use without the queue.
+    pub fn hasher(&self) -> KeyHasher {
+        self.table.hasher()
+    }
+
+    /// [`Self::apply`], where the hash is known.
+    pub fn apply_hashed(&mut self, hash: u64, key: &[u8], event: Event, version: f64) -> Outcome {
+        self.trust.last_event_at = Some(self.now.wall);
+        let outcome = self.take(hash, key, event, version);
+        match outcome {
+            Outcome::Applied => self.trust.events_applied += 1,
+            Outcome::Ignored => self.trust.events_ignored += 1,
+        }
+        outcome
+    }
+
+    fn take(&mut self, hash: u64, key: &[u8], event: Event, version: f64) -> Outcome {
+        if matches!(event, Event::Other) {
+            return Outcome::Ignored;
+        }
+        let found = self.table.find(hash, key);
+        // A kept row is this node's, once what is not has been dropped after a change of nodes.
+        if (found.is_none() || self.reclassify.is_some()) && !self.owns(key) {
+            self.touch(hash, found, key);
+            let changed = self.change(hash, found, key, None, Kind::Repair);
+            self.count_lost(changed);
+            return Outcome::Ignored;
+        }
+        let target = match event {
+            Event::Changed => {
+                self.trust.events_flagged += 1;
+                self.touch(hash, found, key);
+                self.mark_touched(hash, found, key, Changed::Nothing);
+                self.watch.flag(hash, key);
+                return Outcome::Ignored;
+            }
+            Event::Put(row, judge) => Some((row, judge)),
+            _ => None,
+        };
+        if !version.is_nan() && !self.versions.take(hash, version, self.now.mono) {
+            self.trust.events_outdated += 1;
+            return Outcome::Ignored;
+        }
+        self.touch(hash, found, key);
+        let target = target.and_then(|(row, judge)| self.judge(key, &row, judge, found));
+        let changed = self.change(hash, found, key, target, Kind::Event);
+        self.mark_touched(hash, found, key, changed);
+        Outcome::Applied
+    }
+
+    /// An event has come for a key: whatever was read of it before is old.
+    fn touch(&mut self, hash: u64, found: Option<RowId>, key: &[u8]) {
+        match found {
+            Some(row) if self.table.flagged(row) => {
+                if self.table.noted(row) {
+                    self.leases.touch(row, key);
+                }
+                if self.table.watched(row) {
+                    self.table.set_watched(row, false);
+                    self.watch.touch_watched(hash, self.now.mono);
+                }
+                self.set_verified(row);
+            }
+            Some(_) => {}
+            None => {
+                if self.leases.any_orphans() {
+                    self.leases.touch(NONE, key);
+                }
+                self.watch.touch_unkept(hash, self.now.mono);
+            }
+        }
+    }
+
+    pub(super) fn set_verified(&mut self, row: RowId) {
+        if self.table.unverified(row) {
+            self.table.set_unverified(row, false);
+            self.unverified -= 1;
+        }
+    }
+
+    /// Keeps a row that a snapshot had: nothing else is known of its key.
+    pub(super) fn keep_unverified(&mut self, hash: u64, key: &[u8], target: (ClassKey, Minute)) {
+        self.change(hash, None, key, Some(target), Kind::Repair);
+        if let Some(row) = self.table.find(hash, key) {
+            self.table.set_unverified(row, true);
+            self.unverified += 1;
+        }
+    }
+
+    /// A walk under way must not overwrite what has just been said of a key.
+    pub(super) fn mark_touched(&mut self, hash: u64, found: Option<RowId>, key: &[u8], changed: Changed) {
+        // While the walk ends no row of it comes any more, and its pass takes the marks off.
+        let Some(walk) = self.walk.as_mut().filter(|walk| !walk.ending()) else { return };
+        let row = match changed {
+            Changed::Added => self.table.find(hash, key),
+            Changed::Removed => None,
+            Changed::Moved | Changed::Nothing => found,
+        };
+        match row {
+            Some(row) => self.table.set_mark(row, Mark::Touched),
+            None => walk.touch_unkept(hash),
+        }
+    }
+
+    /// Reads what applying these events will read, so that their cache misses overlap instead of adding up. Changes
+    /// nothing. Returns something of what was read, for the compiler to keep the reads.
+    pub fn warm(&self, hashes: &[u64]) -> u32 {
+        let mut rows = [NONE; 32];
+        let mut read = 0;
+        for hashes in hashes.chunks(rows.len()) {
+            for (row, hash) in rows.iter_mut().zip(hashes) {
+                *row = self.table.warm_slot(*hash);
+            }
+            let rows = &rows[..hashes.len()];
+            for neighbours in [false, true] {
+                for row in rows {
+                    read ^= self.table.warm(*row, neighbours);
+                }
+            }
+        }
+        read
+    }
+
+    /// An event or row that cannot be read, in words.
+    pub fn malformed(&mut self, what: &str) {
+        self.trust.malformed += 1;
+        self.trust.last_error = Some(what.to_owned());
+    }
+
+    /// What the fleet is told.
+    pub fn status(&self) -> Status {
+        let served = !matches!(self.phase, Phase::Starting | Phase::Stopped);
+        match () {
+            () if self.paused => Status::Paused,
+            () if !served => Status::Unready,
+            () if self.due > 0 => Status::Queued,
+            () if self.whole => Status::Empty,
+            () => Status::Unready,
+        }
+    }
+
+    /// Whether claims are served in this phase.
+    pub(super) fn serving(&self) -> bool {
+        !matches!(self.phase, Phase::Starting | Phase::Stopped)
+    }
+
+    /// The due rows, best first.
+    pub(super) fn merge(&self) -> Merge<'_> {
+        Merge::new(&self.table, &self.classes, &self.config.priority, self.now.wall, self.minute)
+    }
+
+    /// The priorities in force.
+    pub fn priority(&self) -> &Priority {
+        &self.config.priority
+    }
+
+    /// Rows due, rows kept, the first due minute and the first that is yet to come.
+    pub fn due_summary(&self) -> (u64, usize, Option<Minute>, Option<Minute>) {
+        let first = self.counts.first_from(0).filter(|first| *first <= self.minute);
+        let coming = self.minute.checked_add(1).and_then(|from| self.counts.first_from(from));
+        (self.due, self.table.len(), first, coming)
+    }
+
+    /// Changes the configuration. Rows are still in their old classes until [`Self::reclassify`] has returned its result.
+    pub fn configure(&mut self, patch: Patch) {
+        let mut config = self.config.clone();
+        if let Some(node) = patch.node {
+            config.node = node;
+        }
+        if let Some(nodes) = patch.nodes
+            && (!nodes.is_empty() || config.nodes.is_empty())
+        {
+            config.nodes = nodes;
+        }
+        if let Some(routes) = patch.routes {
+            config.routes = routes;
+        }
+        if let Some(patterns) = patch.exclude_path_patterns {
+            config.exclude_path_patterns = patterns;
+        }
+        if let Some(interval) = patch.default_interval {
+            config.default_interval = interval;
+        }
+        if let Some(priority) = patch.priority {
+            config.priority = priority.over(config.priority);
+        }
+        if let Some(leases) = patch.leases {
+            config.leases = leases.over(config.leases);
+        }
+        let old = std::mem::replace(&mut self.config, config);
+        let ring = Ring::new(&self.config.node, &self.config.nodes);
+        let ring_changed = ring != self.ring;
+        if ring_changed {
+            self.former_rings.push(std::mem::replace(&mut self.ring, ring));
+        }
+        let rules_changed = old.routes != self.config.routes
+            || old.exclude_path_patterns != self.config.exclude_path_patterns
+            || old.default_interval != self.config.default_interval;
+        if rules_changed {
+            self.set_routes();
+        }
+        if (ring_changed || rules_changed) && !self.config.classify {
+            // Oldest class first, so that the order of what lands together is the same on every run.
+            let mut classes: Vec<_> = self.classes.iter().map(|(id, class)| (id, class.age)).collect();
+            classes.sort_unstable_by_key(|(_, age)| *age);
+            // A change on top of one that is not through yet begins anew, and counts on.
+            let done = self.reclassify.take().map_or(Reclassified::default(), |reclassify| reclassify.done);
+            self.reclassify =
+                Some(Reclassify { classes: classes.into_iter(), class: None, minute: 0, row: NONE, done });
+        }
+    }
+
+    /// Goes on putting kept rows where the configuration now has them, up to `most` rows; returns what was done in all once all rows
+    /// have been gone through. In between every row is in one class or the other, and all counts are right.
+    pub fn reclassify(&mut self, most: usize) -> Option<Reclassified> {
+        let mut key = Vec::new();
+        for _ in 0..most {
+            let Some(row) = self.next_to_reclassify() else {
+                return Some(self.reclassify.take().map_or(Reclassified::default(), |reclassify| reclassify.done));
+            };
+            key.clear();
+            self.table.key_into(row, &mut key);
+            let hash = self.table.hash(&key);
+            let target = self.owns(&key).then(|| {
+                let mut class = self.classes.get(self.table.class(row)).key;
+                class.route = self.route_of(&key).map_or(UNROUTED, |rule| self.rule_routes[rule]);
+                if !class.carried {
+                    class.cadence = self.cadence_of(class.route);
+                }
+                (class, self.table.due(row))
+            });
+            let watched = target.is_none() && self.table.watched(row);
+            let changed = self.change(hash, Some(row), &key, target, Kind::Repair);
+            if watched {
+                self.watch.touch_watched(hash, self.now.mono);
+            }
+            if let (Changed::Moved, Some(reclassify)) = (changed, &mut self.reclassify) {
+                reclassify.done.moved += 1;
+            }
+            self.count_lost(changed);
+        }
+        None
+    }
+
+    /// Counts a row that was dropped since another node owns it now.
+    fn count_lost(&mut self, changed: Changed) {
+        if changed == Changed::Removed {
+            self.trust.lost_total += 1;
+            self.lost_since_walk += 1;
+            if let Some(reclassify) = &mut self.reclassify {
+                reclassify.done.dropped += 1;
+            }
+        }
+    }
+
+    /// The row whose turn it is. The place behind it is kept in step by `unlink`.
+    fn next_to_reclassify(&mut self) -> Option<RowId> {
+        let reclassify = self.reclassify.as_mut()?;
+        loop {
+            if reclassify.row != NONE {
+                let row = reclassify.row;
+                reclassify.row = self.table.next(row);
+                return Some(row);
+            }
+            let class = match reclassify.class {
+                Some((id, age)) => self.classes.living(id, age),
+                None => None,
+            };
+            let next = class.and_then(|class| {
+                let minute = class.buckets.first_from(reclassify.minute)?;
+                Some((minute, class.buckets.get(minute).head))
+            });
+            match next {
+                Some((minute, head)) => {
+                    reclassify.row = head;
+                    match minute.checked_add(1) {
+                        Some(next) => reclassify.minute = next,
+                        None => reclassify.class = None,
+                    }
+                }
+                None => {
+                    reclassify.class = Some(reclassify.classes.next()?);
+                    reclassify.minute = 0;
+                }
+            }
+        }
+    }
+
+    /// Stops or resumes granting claims.
+    pub fn set_paused(&mut self, paused: bool) {
+        self.paused = paused;
+    }
+
+    /// Whether claims are paused.
+    pub fn paused(&self) -> bool {
+        self.paused
+    }
+
+    /// The phase.
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Sets the phase, by the feeder. What is kept is the whole table from the end of the first walk on.
+    pub fn set_phase(&mut self, phase: Phase, resyncing: Option<bool>, error: Option<String>) {
+        if self.trust.loaded_at.is_none() {
+            self.whole = phase == Phase::Live && self.epoch == 0;
+        }
+        self.phase = phase;
+        if let Some(resyncing) = resyncing {
+            self.resyncing = resyncing;
+        }
+        if error.is_some() {
+            self.trust.last_error = error;
+        }
+    }
+
+    /// Makes whoever calls the feeder: returns its epoch.
+    pub fn take_feeder(&mut self) -> u64 {
+        self.epoch += 1;
+        self.epoch_at = Some(self.now.wall);
+        if self.epoch == 1 && self.trust.loaded_at.is_none() {
+            // From here on a feeder answers for what is kept, and has not walked the table yet.
+            self.whole = false;
+            self.phase = Phase::Starting;
+        }
+        self.abandon_walk();
+        self.epoch
+    }
+
+    /// The epoch of the feeder; 0 before there was one.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Every kept key.
+    pub fn keys(&self) -> Vec<Vec<u8>> {
+        self.table.rows().into_iter().map(|row| self.table.key(row)).collect()
+    }
+
+    /// The row kept for a key.
+    pub(super) fn find(&self, key: &[u8]) -> Option<RowId> {
+        self.table.find(self.table.hash(key), key)
+    }
+
+    /// The class and due minute of the row kept for a key.
+    pub fn describe(&self, key: &[u8]) -> Option<(&ClassKey, &str, Minute)> {
+        let row = self.find(key)?;
+        let class = &self.classes.get(self.table.class(row)).key;
+        Some((class, self.classes.route(class.route), self.table.due(row)))
+    }
+
+    /// Panics where any invariant does not hold, or any number kept beside the rows differs from what the rows say. For tests.
+    pub fn validate(&self) {
+        self.table.validate();
+        self.classes.validate();
+        self.leases.validate();
+        let mut linked = 0;
+        for (id, class) in self.classes.iter() {
+            let rows = class.buckets.validate(&self.table, id);
+            assert_eq!(rows, class.rows, "keeper: rows of a class");
+            linked += rows;
+        }
+        let rows = self.table.rows();
+        assert_eq!(linked, rows.len() as u64, "keeper: rows in buckets");
+        let due = rows.iter().filter(|row| self.table.due(**row) <= self.minute).count() as u64;
+        assert_eq!(due, self.due, "keeper: due");
+        assert_eq!(due, self.counts.between(0, self.minute), "keeper: due by minute");
+        assert_eq!(rows.len() as u64, self.counts.between(0, Minute::MAX), "keeper: rows by minute");
+        let unverified = rows.iter().filter(|row| self.table.unverified(**row)).count() as u64;
+        assert_eq!(unverified, self.unverified, "keeper: unverified rows");
+        let noted: HashSet<RowId> = rows.iter().copied().filter(|row| self.table.noted(*row)).collect();
+        assert_eq!(noted, self.leases.rows().collect(), "keeper: rows with a lease entry");
+        if self.walk.is_none() && !self.stale_marks {
+            assert!(rows.iter().all(|row| self.table.mark(*row) == Mark::None), "keeper: marks without a walk");
+        }
+        if !self.config.classify && self.reclassify.is_none() {
+            for row in rows {
+                let key = self.table.key(row);
+                let class = &self.classes.get(self.table.class(row)).key;
+                let route = self.route_of(&key).map_or(UNROUTED, |rule| self.rule_routes[rule]);
+                assert_eq!(class.route, route, "keeper: route");
+                assert!(class.carried || class.cadence == self.cadence_of(route), "keeper: cadence");
+                assert!(self.owns(&key), "keeper: a row of another node");
+            }
+        }
+    }
+}

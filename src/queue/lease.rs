@@ -1,0 +1,534 @@
+//! Leases, misses and holds.
+//!
+//! A key has an entry here while it is leased, in the grace after a release, or held, and after that as long as
+//! there is something to remember: misses, or the due minute at which a release left its row. A kept row's entry is
+//! found by its row; the entry of a key whose row has gone, by the key. In flight is the number of entries that are leased:
+//! it is counted where the state changes, in `enter`, and nowhere else.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use ahash::RandomState;
+
+use super::table::{NONE, RowId};
+use super::time::{Minute, Now};
+
+/// How leases work. All of it may change at any time; leases already granted keep their end.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LeaseSettings {
+    /// How long a grant lasts, ms.
+    pub lease_ms: f64,
+    /// How many may be live at once.
+    pub max_leases: u64,
+    /// How long a released key cannot be granted, ms.
+    pub release_grace_ms: f64,
+    /// How many misses in a row a key may have before it is held.
+    pub miss_limit: u32,
+}
+
+impl Default for LeaseSettings {
+    fn default() -> Self {
+        LeaseSettings { lease_ms: 120_000.0, max_leases: 8_192, release_grace_ms: 5_000.0, miss_limit: 3 }
+    }
+}
+
+/// Names one grant, and no other, across restarts of the process.
+pub type Token = u64;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Idle,
+    Leased,
+    Grace,
+    Held,
+}
+
+/// What is remembered of a key between its grants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Memory {
+    misses: u32,
+    /// A release left the row due in this minute; granting it there again is a miss.
+    released_due: Option<Minute>,
+    /// A hold has ended: the next attempt is granted whatever the misses.
+    hold_served: bool,
+}
+
+struct Entry {
+    row: RowId,
+    /// The key, while no row is kept for it.
+    orphan: Option<Box<[u8]>>,
+    state: State,
+    /// The last token has run out, rather than been released.
+    expired: bool,
+    /// An event touched the key since the claim.
+    touched: bool,
+    memory: Memory,
+    /// What the memory was before the claim, for a lease that is given back.
+    before: Memory,
+    /// The row's due minute at the grant.
+    due: Minute,
+    token: Token,
+    granted_at: f64,
+    /// When the state ends by itself, on the monotonic clock.
+    until: f64,
+    /// Tells a timer whether it is still meant.
+    stamp: u32,
+}
+
+/// How a release ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Released {
+    /// The lease was live and is over.
+    Released,
+    /// That lease had run out.
+    Expired,
+    /// The key has since been granted again.
+    Superseded,
+    /// No such lease.
+    Unknown,
+}
+
+/// Whether a due row can be granted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Verdict {
+    /// It can.
+    Grantable,
+    /// It is leased, or in the grace after a release.
+    Leased,
+    /// It is held, until this moment of the monotonic clock.
+    Held { misses: u32, until: f64 },
+}
+
+/// A live lease, as told to others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Lease {
+    /// Which one.
+    pub token: Token,
+    /// Wall-clock ms.
+    pub granted_at: f64,
+    /// On the monotonic clock.
+    pub until: f64,
+}
+
+/// All that the table knows of one key.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Standing {
+    /// The live lease.
+    pub lease: Option<Lease>,
+    /// Misses in a row.
+    pub misses: u32,
+    /// The end of the hold, on the monotonic clock.
+    pub held_until: Option<f64>,
+}
+
+/// What happened since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeaseCounts {
+    /// Leases granted.
+    pub granted: u64,
+    /// Leases that ended by a release.
+    pub released: u64,
+    /// Leases that ran out.
+    pub expired: u64,
+    /// Leases given back since the row was stale.
+    pub given_back: u64,
+    /// Times a key was held.
+    pub holds: u64,
+}
+
+/// The lease table.
+#[derive(Default)]
+pub struct Leases {
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+    by_row: HashMap<RowId, u32, RandomState>,
+    orphans: HashMap<Box<[u8]>, u32, RandomState>,
+    by_token: HashMap<Token, u32, RandomState>,
+    /// Ends of states, soonest first: (moment as ordered bits, entry, stamp).
+    timers: BinaryHeap<Reverse<(u64, u32, u32)>>,
+    next_token: Token,
+    leased: u64,
+    held: u64,
+    counts: LeaseCounts,
+    /// Rows whose entry has gone, for the owner to take their flag off.
+    dropped: Vec<RowId>,
+}
+
+impl Leases {
+    /// Live leases: what is in flight.
+    pub fn in_flight(&self) -> u64 {
+        self.leased
+    }
+
+    /// Keys held now.
+    pub fn held(&self) -> u64 {
+        self.held
+    }
+
+    /// See [`LeaseCounts`].
+    pub fn counts(&self) -> LeaseCounts {
+        self.counts
+    }
+
+    /// Rows whose entry has gone since this was last asked: their flag is to be taken off.
+    pub fn take_dropped(&mut self) -> Vec<RowId> {
+        std::mem::take(&mut self.dropped)
+    }
+
+    /// Whether [`Self::take_dropped`] would return any.
+    pub fn any_dropped(&self) -> bool {
+        !self.dropped.is_empty()
+    }
+
+    /// Bytes allocated.
+    pub fn bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<Entry>()
+            + self.free.capacity() * 4
+            + (self.by_row.capacity() * 9 + self.orphans.capacity() * 25 + self.by_token.capacity() * 17) * 8 / 7
+            + self.orphans.keys().map(|key| key.len() * 2).sum::<usize>()
+            + self.timers.capacity() * 16
+            + self.dropped.capacity() * 4
+    }
+
+    fn entry(&mut self, id: u32) -> &mut Entry {
+        &mut self.entries[id as usize]
+    }
+
+    /// The one place where a state changes.
+    fn enter(&mut self, id: u32, state: State, until: f64) {
+        let entry = &mut self.entries[id as usize];
+        for (old_or_new, count) in [(entry.state, u64::MAX), (state, 1)] {
+            match old_or_new {
+                State::Leased => self.leased = self.leased.wrapping_add(count),
+                State::Held => self.held = self.held.wrapping_add(count),
+                _ => {}
+            }
+        }
+        if entry.state == State::Leased {
+            self.by_token.remove(&entry.token);
+        }
+        entry.state = state;
+        entry.until = until;
+        entry.stamp = entry.stamp.wrapping_add(1);
+        if state == State::Leased {
+            self.by_token.insert(entry.token, id);
+        }
+        if state != State::Idle {
+            let timer = Reverse((until.max(0.0).to_bits(), id, entry.stamp));
+            self.timers.push(timer);
+            self.prune_timers();
+        }
+    }
+
+    /// Timers of states that have ended otherwise stay in the heap; they must not pile up.
+    fn prune_timers(&mut self) {
+        if self.timers.len() > 4 * (self.entries.len() - self.free.len()) + 1024 {
+            let entries = &self.entries;
+            self.timers.retain(|Reverse((_, id, stamp))| entries[*id as usize].stamp == *stamp);
+        }
+    }
+
+    fn make(&mut self, row: RowId) -> u32 {
+        let entry = Entry {
+            row,
+            orphan: None,
+            state: State::Idle,
+            expired: false,
+            touched: false,
+            memory: Memory::default(),
+            before: Memory::default(),
+            due: 0,
+            token: 0,
+            granted_at: 0.0,
+            until: 0.0,
+            stamp: 0,
+        };
+        let id = match self.free.pop() {
+            Some(id) => {
+                // A timer of the entry's former owner must not take it for its own.
+                let stamp = self.entries[id as usize].stamp.wrapping_add(1);
+                self.entries[id as usize] = Entry { stamp, ..entry };
+                id
+            }
+            None => {
+                self.entries.push(entry);
+                self.entries.len() as u32 - 1
+            }
+        };
+        self.by_row.insert(row, id);
+        id
+    }
+
+    /// Drops an entry that has nothing left to remember.
+    fn drop_if_done(&mut self, id: u32) {
+        let entry = &mut self.entries[id as usize];
+        let nothing = entry.row == NONE || (entry.memory.misses == 0 && entry.memory.released_due.is_none());
+        if entry.state != State::Idle || !nothing {
+            return;
+        }
+        entry.stamp = entry.stamp.wrapping_add(1);
+        if entry.row != NONE {
+            self.by_row.remove(&entry.row);
+            self.dropped.push(entry.row);
+            entry.row = NONE;
+        }
+        if let Some(key) = entry.orphan.take() {
+            self.orphans.remove(&key);
+        }
+        self.free.push(id);
+    }
+
+    /// A release's due minute, once its row has moved on from it, clears the misses.
+    fn settle(memory: &mut Memory, row: RowId, due: Minute) {
+        if memory.released_due.is_some_and(|released| row == NONE || released != due) {
+            *memory = Memory::default();
+        }
+    }
+
+    /// Ends what has run out by `mono`.
+    pub fn advance(&mut self, mono: f64) {
+        while let Some(&Reverse((until, id, stamp))) = self.timers.peek() {
+            if until > mono.max(0.0).to_bits() {
+                break;
+            }
+            self.timers.pop();
+            let entry = &mut self.entries[id as usize];
+            if entry.stamp != stamp {
+                continue;
+            }
+            match entry.state {
+                State::Leased => {
+                    entry.memory.misses = entry.memory.misses.saturating_add(1);
+                    entry.expired = true;
+                    self.counts.expired += 1;
+                }
+                State::Held => entry.memory.hold_served = true,
+                State::Grace | State::Idle => {}
+            }
+            self.enter(id, State::Idle, 0.0);
+            self.drop_if_done(id);
+        }
+    }
+
+    /// The moment at which something ends next.
+    pub fn next_end(&self) -> Option<f64> {
+        self.timers.peek().map(|Reverse((until, ..))| f64::from_bits(*until))
+    }
+
+    /// Whether a row is leased, in its grace, or held already; asking changes nothing.
+    pub fn peek(&self, row: RowId) -> Verdict {
+        let Some(&id) = self.by_row.get(&row) else { return Verdict::Grantable };
+        let entry = &self.entries[id as usize];
+        match entry.state {
+            State::Leased | State::Grace => Verdict::Leased,
+            State::Held => Verdict::Held { misses: entry.memory.misses, until: entry.until },
+            State::Idle => Verdict::Grantable,
+        }
+    }
+
+    /// Whether a due row can be granted now. A row that has missed too often is put on hold by asking.
+    pub fn consider(&mut self, row: RowId, due: Minute, cadence: f64, settings: &LeaseSettings, mono: f64) -> Verdict {
+        let Some(&id) = self.by_row.get(&row) else { return Verdict::Grantable };
+        let verdict = self.peek(row);
+        if verdict != Verdict::Grantable {
+            return verdict;
+        }
+        let entry = &mut self.entries[id as usize];
+        entry.before = entry.memory;
+        if entry.memory.released_due == Some(due) {
+            entry.memory.misses = entry.memory.misses.saturating_add(1);
+        }
+        entry.memory.released_due = None;
+        let misses = entry.memory.misses;
+        if misses <= settings.miss_limit || entry.memory.hold_served {
+            return Verdict::Grantable;
+        }
+        let doublings = f64::from(misses - settings.miss_limit);
+        let longest = if cadence > 0.0 { cadence } else { f64::INFINITY };
+        let until = mono + (settings.lease_ms * doublings.exp2()).min(longest);
+        self.enter(id, State::Held, until);
+        self.counts.holds += 1;
+        Verdict::Held { misses, until }
+    }
+
+    /// Grants a row that [`Self::consider`] found grantable.
+    pub fn grant(&mut self, row: RowId, due: Minute, settings: &LeaseSettings, now: Now) -> Lease {
+        let id = match self.by_row.get(&row) {
+            Some(id) => *id,
+            None => self.make(row),
+        };
+        // Tokens begin at the clock's reading, so that a result from before a restart names no lease of after it.
+        self.next_token = (self.next_token + 1).max((now.wall.max(0.0) * 1024.0) as u64);
+        let token = self.next_token;
+        let until = now.mono + settings.lease_ms;
+        let entry = self.entry(id);
+        entry.token = token;
+        entry.due = due;
+        entry.granted_at = now.wall;
+        entry.touched = false;
+        entry.expired = false;
+        entry.memory.hold_served = false;
+        self.enter(id, State::Leased, until);
+        self.counts.granted += 1;
+        Lease { token, granted_at: now.wall, until }
+    }
+
+    /// The row and key of a live lease: the key only where no row is kept.
+    pub fn leased(&self, token: Token) -> Option<(RowId, Option<&[u8]>)> {
+        let entry = &self.entries[*self.by_token.get(&token)? as usize];
+        Some((entry.row, entry.orphan.as_deref()))
+    }
+
+    /// Whether an event has touched the key since this lease was granted.
+    pub fn touched(&self, token: Token) -> bool {
+        self.by_token.get(&token).is_some_and(|id| self.entries[*id as usize].touched)
+    }
+
+    /// The row of a live lease was found due in another minute than at the grant.
+    pub fn correct_due(&mut self, token: Token, due: Minute) {
+        if let Some(&id) = self.by_token.get(&token) {
+            self.entry(id).due = due;
+        }
+    }
+
+    /// Ends a live lease as if it had not been granted. `due` is the row's due minute now.
+    pub fn give_back(&mut self, token: Token, due: Minute) {
+        let Some(&id) = self.by_token.get(&token) else { return };
+        let entry = self.entry(id);
+        entry.memory = entry.before;
+        Self::settle(&mut entry.memory, entry.row, due);
+        self.counts.given_back += 1;
+        self.enter(id, State::Idle, 0.0);
+        self.drop_if_done(id);
+    }
+
+    fn find(&self, row: RowId, key: &[u8]) -> Option<u32> {
+        if row != NONE { self.by_row.get(&row) } else { self.orphans.get(key) }.copied()
+    }
+
+    /// Ends the lease that `token` names, or whatever lease of the key is live. `due` is the row's due minute now.
+    pub fn release(
+        &mut self,
+        row: RowId,
+        key: &[u8],
+        due: Minute,
+        token: Option<Token>,
+        settings: &LeaseSettings,
+        mono: f64,
+    ) -> Released {
+        let Some(id) = self.find(row, key) else { return Released::Unknown };
+        let entry = self.entry(id);
+        let live = entry.state == State::Leased;
+        match token {
+            Some(token) if token != entry.token => {
+                return if live && token < entry.token { Released::Superseded } else { Released::Unknown };
+            }
+            _ if live => {}
+            Some(_) if entry.expired => return Released::Expired,
+            _ => return Released::Unknown,
+        }
+        entry.memory.released_due = Some(entry.due);
+        Self::settle(&mut entry.memory, row, due);
+        self.counts.released += 1;
+        self.enter(id, State::Grace, mono + settings.release_grace_ms);
+        Released::Released
+    }
+
+    /// Lets a live lease last `ms` from now on; it never ends earlier than it would have.
+    pub fn extend(&mut self, token: Token, ms: f64, mono: f64) -> Option<f64> {
+        let id = *self.by_token.get(&token)?;
+        let until = (mono + ms).max(self.entry(id).until);
+        self.enter(id, State::Leased, until);
+        Some(until)
+    }
+
+    /// An event touched a key.
+    pub fn touch(&mut self, row: RowId, key: &[u8]) {
+        if let Some(id) = self.find(row, key) {
+            self.entry(id).touched = true;
+        }
+    }
+
+    /// Whether any key without a row has an entry.
+    pub fn any_orphans(&self) -> bool {
+        !self.orphans.is_empty()
+    }
+
+    /// A row with an entry is now due in another minute.
+    pub fn moved(&mut self, row: RowId, due: Minute) {
+        let Some(&id) = self.by_row.get(&row) else { return };
+        let entry = self.entry(id);
+        Self::settle(&mut entry.memory, row, due);
+        self.drop_if_done(id);
+    }
+
+    /// A row with an entry is kept no longer: `key` is its key.
+    pub fn gone(&mut self, row: RowId, key: &[u8]) {
+        let Some(id) = self.by_row.remove(&row) else { return };
+        let entry = self.entry(id);
+        entry.row = NONE;
+        if entry.state == State::Grace {
+            entry.memory = Memory::default();
+        }
+        if entry.state == State::Idle {
+            self.drop_if_done(id);
+        } else {
+            entry.orphan = Some(key.into());
+            self.orphans.insert(key.into(), id);
+        }
+    }
+
+    /// A row is kept for a key that had none. Returns whether there is an entry for it.
+    pub fn came(&mut self, row: RowId, key: &[u8]) -> bool {
+        let Some(id) = self.orphans.remove(key) else { return false };
+        let entry = self.entry(id);
+        entry.orphan = None;
+        entry.row = row;
+        self.by_row.insert(row, id);
+        true
+    }
+
+    /// What is known of a key.
+    pub fn standing(&self, row: RowId, key: &[u8]) -> Standing {
+        let Some(entry) = self.find(row, key).map(|id| &self.entries[id as usize]) else { return Standing::default() };
+        let lease = Lease { token: entry.token, granted_at: entry.granted_at, until: entry.until };
+        Standing {
+            lease: (entry.state == State::Leased).then_some(lease),
+            misses: entry.memory.misses,
+            held_until: (entry.state == State::Held).then_some(entry.until),
+        }
+    }
+
+    /// Rows that have an entry. For tests.
+    pub fn rows(&self) -> impl Iterator<Item = RowId> + '_ {
+        self.by_row.keys().copied()
+    }
+
+    /// Panics where the table's own rules do not hold. For tests.
+    pub fn validate(&self) {
+        let used = self.entries.len() - self.free.len();
+        assert_eq!(self.by_row.len() + self.orphans.len(), used, "leases: entries");
+        let (mut leased, mut held) = (0, 0);
+        for (row, id) in &self.by_row {
+            let entry = &self.entries[*id as usize];
+            assert_eq!((entry.row, entry.orphan.is_none()), (*row, true), "leases: by row");
+            let worth = entry.state != State::Idle || entry.memory.misses > 0 || entry.memory.released_due.is_some();
+            assert!(worth, "leases: an entry with nothing to remember");
+        }
+        for (key, id) in &self.orphans {
+            let entry = &self.entries[*id as usize];
+            assert_eq!((entry.row, entry.orphan.as_deref()), (NONE, Some(&**key)), "leases: orphans");
+            assert!(entry.state != State::Idle, "leases: an idle orphan");
+        }
+        for id in self.by_row.values().chain(self.orphans.values()) {
+            let entry = &self.entries[*id as usize];
+            leased += u64::from(entry.state == State::Leased);
+            held += u64::from(entry.state == State::Held);
+            if entry.state == State::Leased {
+                assert_eq!(self.by_token.get(&entry.token), Some(id), "leases: token");
+            }
+        }
+        assert_eq!((leased, held), (self.leased, self.held), "leases: in flight or held");
+        assert_eq!(self.by_token.len() as u64, leased, "leases: tokens");
+    }
+}

@@ -1,0 +1,178 @@
+//! Which page is next: the score, and the merge over class heads.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use super::class::{Class, ClassId, ClassKey, Classes};
+use super::table::{NONE, RowId, Table};
+use super::time::{Minute, start_of};
+
+/// How lateness turns into a score. All of it may change at any time without touching a row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Priority {
+    /// Factor for rows listed in a sitemap.
+    pub sitemap_boost: f64,
+    /// Added to changed rows, in cadences.
+    pub changed_head_start: f64,
+    /// Added to urgent rows, in cadences.
+    pub urgent_head_start: f64,
+    /// Measure changed rows against the time between bot visits, where it is known.
+    pub changed_demand: bool,
+}
+
+impl Default for Priority {
+    fn default() -> Self {
+        Priority { sitemap_boost: 2.0, changed_head_start: 1.0, urgent_head_start: 0.5, changed_demand: true }
+    }
+}
+
+/// A class's part of the score: everything but how late a row is.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    divisor: f64,
+    boost: f64,
+    head_start: f64,
+}
+
+impl Priority {
+    /// The part of the score that all rows of a class share.
+    pub fn scale(&self, key: &ClassKey) -> Scale {
+        let by_demand = key.changed && self.changed_demand && !key.demand.is_nan();
+        let head_start = match (key.changed, key.urgent) {
+            (true, _) => self.changed_head_start,
+            (false, true) => self.urgent_head_start,
+            _ => 0.0,
+        };
+        let counts = head_start.is_finite() && head_start > 0.0;
+        Scale {
+            divisor: if by_demand { key.demand } else { key.cadence },
+            boost: if key.from_sitemap { self.sitemap_boost } else { 1.0 },
+            head_start: if counts { head_start * self.sitemap_boost.max(1.0) } else { 0.0 },
+        }
+    }
+}
+
+impl Scale {
+    /// The score, at `now` ms, of a row due in `minute` (SPEC.md section 4).
+    pub fn score(&self, minute: Minute, now: f64) -> f64 {
+        let late = (now - start_of(minute)).max(0.0);
+        let score = if self.divisor > 0.0 { late / self.divisor } else { late };
+        score * self.boost + self.head_start
+    }
+}
+
+/// Where a row stands: better is greater. Rows of one class and minute are equal, first in first out.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// See [`Scale::score`].
+    pub score: f64,
+    /// The due minute.
+    pub minute: Minute,
+    /// The class's age.
+    pub age: u64,
+}
+
+impl Ord for Place {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.score
+            .total_cmp(&other.score)
+            .then_with(|| other.minute.cmp(&self.minute))
+            .then_with(|| other.age.cmp(&self.age))
+    }
+}
+
+impl PartialOrd for Place {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Place {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Place {}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Head {
+    place: Place,
+    class: ClassId,
+}
+
+/// The due rows, best first. Costs one look at each class that has anything due, then a few steps a minute bucket;
+/// a row costs following one link.
+pub struct Merge<'a> {
+    table: &'a Table,
+    classes: &'a Classes,
+    priority: &'a Priority,
+    now: f64,
+    minute: Minute,
+    heads: BinaryHeap<Head>,
+    row: RowId,
+    current: Option<Head>,
+}
+
+impl<'a> Merge<'a> {
+    /// The rows due in `minute` or before, at `now` ms.
+    pub fn new(table: &'a Table, classes: &'a Classes, priority: &'a Priority, now: f64, minute: Minute) -> Self {
+        let heads: Vec<Head> = classes
+            .due_by(minute)
+            .map(|(id, first)| Head { place: place_of(classes.get(id), priority, first, now), class: id })
+            .collect();
+        Merge { table, classes, priority, now, minute, heads: heads.into(), row: NONE, current: None }
+    }
+}
+
+/// Where the rows of a class that are due in `minute` stand at `now` ms.
+pub fn place_of(class: &Class, priority: &Priority, minute: Minute, now: f64) -> Place {
+    Place { score: priority.scale(&class.key).score(minute, now), minute, age: class.age }
+}
+
+impl Iterator for Merge<'_> {
+    type Item = (RowId, Place);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.row == NONE {
+            // The minute is used up: its class goes back with its next one.
+            if let Some(done) = self.current.take() {
+                let class = self.classes.get(done.class);
+                let next = done.place.minute.checked_add(1).and_then(|from| class.buckets.first_from(from));
+                if let Some(next) = next.filter(|next| *next <= self.minute) {
+                    let place = place_of(class, self.priority, next, self.now);
+                    self.heads.push(Head { place, class: done.class });
+                }
+            }
+            let head = self.heads.pop()?;
+            self.row = self.classes.get(head.class).buckets.get(head.place.minute).head;
+            self.current = Some(head);
+        }
+        let row = self.row;
+        self.row = self.table.next(row);
+        let place = self.current.as_ref()?.place;
+        Some((row, place))
+    }
+}
+
+/// How many due rows stand before one in `place`, rows of its own class and minute left out. No row is looked at: in
+/// each class, what stands before is everything up to some minute, found by bisection.
+pub fn rows_before(classes: &Classes, priority: &Priority, now: f64, minute: Minute, place: Place) -> u64 {
+    let mut before = 0;
+    for (id, first) in classes.due_by(minute) {
+        let class = classes.get(id);
+        let (mut low, mut high) = (u64::from(first), u64::from(minute) + 1);
+        while low < high {
+            let middle = ((low + high) / 2) as Minute;
+            if place_of(class, priority, middle, now) > place {
+                low = u64::from(middle) + 1;
+            } else {
+                high = u64::from(middle);
+            }
+        }
+        if low > u64::from(first) {
+            before += class.buckets.rows_to((low - 1) as Minute);
+        }
+    }
+    before
+}

@@ -1,0 +1,511 @@
+//! The records of the rows, in an arena.
+//!
+//! A record is `due, previous, next, class` (four bytes each), a byte of flags, the length of the key's code in
+//! one or two bytes, and the code itself: the key as the [`Codec`] of that time wrote it. Records lie
+//! in chunks on 4-byte boundaries; a [`RowId`] is that position, so following a link is one look, and 32
+//! bits reach 16 GiB. A record never moves: a row's number is good until the row is removed.
+//!
+//! A freed record goes to a list of its size and is used again for the next key of that size. Before a new chunk is
+//! taken, a longer one is cut in two, and neighbours that are both free are joined, some chunks at a time. A freed record
+//! stays readable as a record of its length, so the arena can be walked end to end.
+//!
+//! An image of one moment is taken without holding anybody up: chunks are handed over a few at a time, and a chunk
+//! that is written to before its turn is copied first.
+
+use std::sync::Arc;
+
+use super::codec::Codec;
+pub use super::index::RowId;
+use super::time::Minute;
+
+/// No row: 0 is never a row's number.
+pub const NONE: RowId = 0;
+
+/// Bytes in a chunk: large enough that chunks are few, small enough that copying one is a matter of microseconds.
+const CHUNK: usize = 256 * 1024;
+const UNIT: usize = 4;
+const UNITS: u32 = (CHUNK / UNIT) as u32;
+const FLAGS: usize = 16;
+const LENGTH: usize = 17;
+const SMALLEST: usize = 5;
+/// The longest code that lies in a record; a longer one has its own allocation, and the record its place there.
+const LONGEST_INLINE: usize = 8 * 1024;
+const LONG: usize = 0x7FFF;
+/// The class of a freed record: no class ever has this number.
+const FREED: u32 = u32::MAX;
+/// Chunks in which freed neighbours are joined before a new one is taken: some 0.3 ms.
+const JOINED_AT_ONCE: usize = 16;
+const CODEC_SHIFT: u8 = 5;
+const CODEC: u8 = 7 << CODEC_SHIFT;
+/// How many codecs a record can name besides "the key as it is".
+pub const CODECS: usize = 7;
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    bytes[at..].first_chunk().map_or(0, |word| u32::from_le_bytes(*word))
+}
+
+fn set_word(bytes: &mut [u8], at: usize, value: u32) {
+    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}
+
+/// The length of a code as a record tells it, and where the code begins.
+fn code_len(record: &[u8]) -> (usize, usize) {
+    let first = usize::from(record[LENGTH]);
+    if first < 0x80 { (first, LENGTH + 1) } else { ((first & 0x7F) << 8 | usize::from(record[LENGTH + 1]), LENGTH + 2) }
+}
+
+fn units_for(code: usize) -> u32 {
+    let bytes = match code {
+        0..0x80 => LENGTH + 1 + code,
+        0x80..=LONGEST_INLINE => LENGTH + 2 + code,
+        _ => LENGTH + 2 + 4,
+    };
+    bytes.div_ceil(UNIT) as u32
+}
+
+fn units_of(record: &[u8]) -> u32 {
+    if word(record, 12) == FREED {
+        return word(record, 4);
+    }
+    match code_len(record) {
+        (LONG, _) => units_for(LONG),
+        (len, _) => units_for(len),
+    }
+}
+
+/// What records lie in: all that reading them takes.
+#[derive(Default)]
+pub struct Arena {
+    chunks: Vec<Box<[u8]>>,
+    /// The first free unit of the last chunk.
+    bump: u32,
+    long: Vec<Arc<[u8]>>,
+    codecs: Vec<Arc<Codec>>,
+}
+
+impl Arena {
+    fn record(&self, row: RowId) -> &[u8] {
+        &self.chunks[(row / UNITS) as usize][(row % UNITS) as usize * UNIT..]
+    }
+
+    /// When the row is due.
+    pub fn due(&self, row: RowId) -> Minute {
+        word(self.record(row), 0)
+    }
+
+    /// The row before it in its bucket.
+    pub fn previous(&self, row: RowId) -> RowId {
+        word(self.record(row), 4)
+    }
+
+    /// The row behind it in its bucket.
+    pub fn next(&self, row: RowId) -> RowId {
+        word(self.record(row), 8)
+    }
+
+    /// The row's class.
+    pub fn class(&self, row: RowId) -> u32 {
+        word(self.record(row), 12)
+    }
+
+    /// The row's flags; the highest three bits are not for others.
+    pub fn flags(&self, row: RowId) -> u8 {
+        self.record(row)[FLAGS] & !CODEC
+    }
+
+    fn code(&self, row: RowId) -> (Option<&Codec>, &[u8]) {
+        let record = self.record(row);
+        let (len, at) = code_len(record);
+        let code = if len == LONG { &*self.long[word(record, at) as usize] } else { &record[at..at + len] };
+        let number = usize::from(record[FLAGS] >> CODEC_SHIFT);
+        (number.checked_sub(1).map(|number| &*self.codecs[number]), code)
+    }
+
+    /// Whether the row's key is `key`.
+    pub fn has_key(&self, row: RowId, key: &[u8]) -> bool {
+        match self.code(row) {
+            (None, code) => code == key,
+            (Some(codec), code) => codec.matches(code, key),
+        }
+    }
+
+    /// Appends the row's key to `out`.
+    pub fn key_into(&self, row: RowId, out: &mut Vec<u8>) {
+        match self.code(row) {
+            (None, code) => out.extend_from_slice(code),
+            (Some(codec), code) => codec.decode(code, out),
+        }
+    }
+
+    /// Reads the row's record and its neighbours', so that the cache misses of several rows overlap. Returns
+    /// something of what was read, for the reads not to be optimised away.
+    pub fn warm(&self, row: RowId, neighbours: bool) -> u32 {
+        if row == NONE {
+            return 0;
+        }
+        let record = self.record(row);
+        // A record reaches into the next cache line more often than not.
+        let mut read = u32::from(record[FLAGS]) ^ record.get(56).map_or(0, |byte| u32::from(*byte));
+        if neighbours {
+            for other in [word(record, 4), word(record, 8)] {
+                if other != NONE {
+                    read ^= u32::from(self.record(other)[0]);
+                }
+            }
+        }
+        read
+    }
+
+    /// Calls `each` for the rows among the next `most` records from `cursor` on, in the order in which they lie, and
+    /// returns where to go on, or `None` at the end. Start with 0. A row that is there throughout a scan is met exactly once.
+    pub fn scan(&self, cursor: RowId, most: usize, mut each: impl FnMut(RowId)) -> Option<RowId> {
+        let mut at = cursor.max(1);
+        for _ in 0..most {
+            let chunk = (at / UNITS) as usize;
+            let last = chunk + 1 == self.chunks.len();
+            if chunk >= self.chunks.len() || (last && at % UNITS >= self.bump) {
+                return None;
+            }
+            if UNITS - at % UNITS < SMALLEST as u32 {
+                at = (chunk as u32 + 1) * UNITS;
+                continue;
+            }
+            let record = self.record(at);
+            if word(record, 12) != FREED {
+                each(at);
+            }
+            at += units_of(record);
+        }
+        Some(at)
+    }
+
+    /// Every row, in the order in which they lie.
+    pub fn rows(&self) -> Vec<RowId> {
+        let mut rows = Vec::new();
+        let mut at = Some(0);
+        while let Some(cursor) = at {
+            at = self.scan(cursor, usize::MAX, |row| rows.push(row));
+        }
+        rows
+    }
+
+    /// The codecs in use, oldest first.
+    pub fn codecs(&self) -> &[Arc<Codec>] {
+        &self.codecs
+    }
+}
+
+/// An image being taken: chunks from `next` on are still to be handed over; a written one was copied before.
+struct Imaging {
+    next: usize,
+    copies: Vec<Option<Box<[u8]>>>,
+    image: Arena,
+}
+
+/// The records, and room for more.
+#[derive(Default)]
+pub struct Records {
+    arena: Arena,
+    /// Heads of the lists of freed records, by their length in units.
+    freed: Vec<RowId>,
+    freed_units: u64,
+    /// The chunk in which joining goes on.
+    joined: usize,
+    long_free: Vec<u32>,
+    imaging: Option<Box<Imaging>>,
+}
+
+impl std::ops::Deref for Records {
+    type Target = Arena;
+
+    fn deref(&self) -> &Arena {
+        &self.arena
+    }
+}
+
+impl Records {
+    /// Bytes allocated, the codecs left out.
+    pub fn bytes(&self) -> usize {
+        let arena = &self.arena;
+        let copies = self.imaging.iter().flat_map(|imaging| &imaging.copies).flatten().count();
+        (arena.chunks.len() + copies) * CHUNK
+            + arena.chunks.capacity() * size_of::<Box<[u8]>>()
+            + self.freed.capacity() * 4
+            + arena.long.iter().map(|key| key.len() + 16).sum::<usize>()
+            + arena.long.capacity() * size_of::<Arc<[u8]>>()
+            + self.long_free.capacity() * 4
+    }
+
+    /// The one way to write to a record.
+    fn record_mut(&mut self, row: RowId) -> &mut [u8] {
+        let number = (row / UNITS) as usize;
+        let chunk = &mut self.arena.chunks[number];
+        if let Some(imaging) = &mut self.imaging
+            && number >= imaging.next
+            && let Some(copy) = imaging.copies.get_mut(number)
+            && copy.is_none()
+        {
+            *copy = Some(chunk.clone());
+        }
+        &mut chunk[(row % UNITS) as usize * UNIT..]
+    }
+
+    /// A codec for the records to come. Returns its number; there is room for [`CODECS`].
+    pub fn add_codec(&mut self, codec: Codec) -> u8 {
+        self.arena.codecs.push(Arc::new(codec));
+        self.arena.codecs.len() as u8
+    }
+
+    /// Adds a record, in no bucket yet. `code` was written by the codec of this number; 0 is the key as it is.
+    pub fn add(&mut self, codec: u8, code: &[u8], due: Minute, class: u32) -> RowId {
+        let row = self.allocate(units_for(code.len()));
+        let place = (code.len() > LONGEST_INLINE).then(|| self.add_long(code));
+        let record = self.record_mut(row);
+        set_word(record, 0, due);
+        set_word(record, 4, NONE);
+        set_word(record, 8, NONE);
+        set_word(record, 12, class);
+        record[FLAGS] = codec << CODEC_SHIFT;
+        let len = if place.is_some() { LONG } else { code.len() };
+        if len < 0x80 {
+            record[LENGTH] = len as u8;
+        } else {
+            record[LENGTH] = 0x80 | (len >> 8) as u8;
+            record[LENGTH + 1] = len as u8;
+        }
+        let at = code_len(record).1;
+        match place {
+            Some(place) => set_word(record, at, place),
+            None => record[at..at + code.len()].copy_from_slice(code),
+        }
+        row
+    }
+
+    fn add_long(&mut self, code: &[u8]) -> u32 {
+        match self.long_free.pop() {
+            Some(place) => {
+                self.arena.long[place as usize] = code.into();
+                place
+            }
+            None => {
+                self.arena.long.push(code.into());
+                self.arena.long.len() as u32 - 1
+            }
+        }
+    }
+
+    /// Takes a record out. It must be in no bucket any more.
+    pub fn remove(&mut self, row: RowId) {
+        let record = self.record(row);
+        let units = units_of(record);
+        if let (LONG, at) = code_len(record) {
+            let place = word(record, at);
+            self.arena.long[place as usize] = Arc::default();
+            self.long_free.push(place);
+        }
+        self.free(row, units);
+    }
+
+    /// Gives all memory back. There must be no row left.
+    pub fn clear(&mut self) {
+        let chunks = std::mem::take(&mut self.arena.chunks);
+        if let Some(imaging) = &mut self.imaging {
+            for (number, chunk) in chunks.into_iter().enumerate().skip(imaging.next) {
+                if let Some(copy) = imaging.copies.get_mut(number) {
+                    copy.get_or_insert(chunk);
+                }
+            }
+        }
+        self.arena.bump = 0;
+        self.arena.long = Vec::new();
+        self.freed = Vec::new();
+        self.freed_units = 0;
+        self.joined = 0;
+        self.long_free = Vec::new();
+    }
+
+    /// Puts `units` from `row` on at the head of the list of their length.
+    fn free(&mut self, row: RowId, units: u32) {
+        if self.freed.len() <= units as usize {
+            self.freed.resize(units as usize + 1, NONE);
+        }
+        let next = std::mem::replace(&mut self.freed[units as usize], row);
+        let record = self.record_mut(row);
+        set_word(record, 0, next);
+        set_word(record, 4, units);
+        set_word(record, 8, NONE);
+        set_word(record, 12, FREED);
+        if next != NONE {
+            set_word(self.record_mut(next), 8, row);
+        }
+        self.freed_units += u64::from(units);
+    }
+
+    /// Takes a freed record off its list.
+    fn unfree(&mut self, row: RowId) {
+        let record = self.record(row);
+        let (next, units, previous) = (word(record, 0), word(record, 4), word(record, 8));
+        match previous {
+            NONE => self.freed[units as usize] = next,
+            _ => set_word(self.record_mut(previous), 0, next),
+        }
+        if next != NONE {
+            set_word(self.record_mut(next), 8, previous);
+        }
+        self.freed_units -= u64::from(units);
+    }
+
+    fn take_freed(&mut self, units: usize) -> Option<RowId> {
+        let row = self.freed.get(units).copied().filter(|row| *row != NONE)?;
+        self.unfree(row);
+        Some(row)
+    }
+
+    /// Cuts what is needed off a longer freed record.
+    fn cut(&mut self, units: u32) -> Option<RowId> {
+        let longer = (units as usize + SMALLEST..self.freed.len()).find(|longer| self.freed[*longer] != NONE)?;
+        let row = self.take_freed(longer)?;
+        self.free(row + units, longer as u32 - units);
+        Some(row)
+    }
+
+    /// Joins freed neighbours in the next few chunks.
+    fn join(&mut self) {
+        for _ in 0..JOINED_AT_ONCE.min(self.arena.chunks.len()) {
+            self.joined = (self.joined + 1) % self.arena.chunks.len();
+            let last = self.joined + 1 == self.arena.chunks.len();
+            let end = if last { self.arena.bump } else { UNITS };
+            let mut at = u32::from(self.joined == 0);
+            let mut free_from = None;
+            loop {
+                let row = self.joined as u32 * UNITS + at;
+                let in_use = end - at < SMALLEST as u32 || word(self.record(row), 12) != FREED;
+                match (in_use, free_from) {
+                    (false, None) => free_from = Some((row, false)),
+                    (false, Some((from, _))) => free_from = Some((from, true)),
+                    (true, Some((from, true))) => {
+                        let mut part = from;
+                        while part < row {
+                            let units = units_of(self.record(part));
+                            self.unfree(part);
+                            part += units;
+                        }
+                        self.free(from, row - from);
+                        free_from = None;
+                    }
+                    (true, _) => free_from = None,
+                }
+                if end - at < SMALLEST as u32 {
+                    break;
+                }
+                at += units_of(self.record(row));
+            }
+        }
+    }
+
+    fn allocate(&mut self, units: u32) -> RowId {
+        if let Some(row) = self.take_freed(units as usize) {
+            return row;
+        }
+        if self.arena.chunks.is_empty() || self.arena.bump + units > UNITS {
+            if let Some(row) = self.cut(units) {
+                return row;
+            }
+            if self.freed_units * 8 > self.arena.chunks.len() as u64 * u64::from(UNITS) {
+                self.join();
+                if let Some(row) = self.cut(units) {
+                    return row;
+                }
+            }
+            self.new_chunk();
+        }
+        let row = (self.arena.chunks.len() as u32 - 1) * UNITS + self.arena.bump;
+        self.arena.bump += units;
+        row
+    }
+
+    fn new_chunk(&mut self) {
+        let chunks = self.arena.chunks.len() as u32;
+        if chunks > 0 {
+            // What is left of the last one is a freed record, or too short for any: the scan knows.
+            let rest = UNITS - self.arena.bump;
+            if rest as usize >= SMALLEST {
+                self.free((chunks - 1) * UNITS + self.arena.bump, rest);
+            }
+        }
+        self.arena.chunks.push(vec![0; CHUNK].into_boxed_slice());
+        // Unit 0 of the first chunk stays unused: number 0 is no row.
+        self.arena.bump = u32::from(chunks == 0);
+    }
+
+    /// Sets the row before it.
+    pub fn set_previous(&mut self, row: RowId, other: RowId) {
+        set_word(self.record_mut(row), 4, other);
+    }
+
+    /// Sets the row behind it.
+    pub fn set_next(&mut self, row: RowId, other: RowId) {
+        set_word(self.record_mut(row), 8, other);
+    }
+
+    /// Gives the row its due minute and class.
+    pub fn place(&mut self, row: RowId, due: Minute, class: u32) {
+        let record = self.record_mut(row);
+        set_word(record, 0, due);
+        set_word(record, 12, class);
+    }
+
+    /// Sets the row's flags: of the bits of `mask`, those of `flags` are on afterwards.
+    pub fn set_flags(&mut self, row: RowId, mask: u8, flags: u8) {
+        let byte = &mut self.record_mut(row)[FLAGS];
+        *byte = *byte & !mask | flags;
+    }
+
+    /// Begins an image of this moment; false where one is being taken already.
+    pub fn begin_image(&mut self) -> bool {
+        if self.imaging.is_some() {
+            return false;
+        }
+        let Arena { chunks, bump, long, codecs } = &self.arena;
+        let image = Arena { chunks: Vec::new(), bump: *bump, long: long.clone(), codecs: codecs.clone() };
+        let copies = chunks.iter().map(|_| None).collect();
+        self.imaging = Some(Box::new(Imaging { next: 0, copies, image }));
+        true
+    }
+
+    /// Goes on with the image, up to `most` chunks of 256 KiB; returns it once it is whole.
+    pub fn go_on_imaging(&mut self, most: usize) -> Option<Arena> {
+        let imaging = self.imaging.as_mut()?;
+        for _ in 0..most {
+            let Some(copy) = imaging.copies.get_mut(imaging.next) else { break };
+            let chunk = copy.take().unwrap_or_else(|| self.arena.chunks[imaging.next].clone());
+            imaging.image.chunks.push(chunk);
+            imaging.next += 1;
+        }
+        if imaging.next < imaging.copies.len() {
+            return None;
+        }
+        self.imaging.take().map(|imaging| imaging.image)
+    }
+
+    /// Gives up an image being taken.
+    pub fn abandon_image(&mut self) {
+        self.imaging = None;
+    }
+
+    /// Panics where the lists of freed records are not what they should be. For tests.
+    pub fn validate(&self) {
+        let mut all = 0;
+        for (units, &head) in self.freed.iter().enumerate() {
+            let (mut row, mut previous) = (head, NONE);
+            while row != NONE {
+                let record = self.record(row);
+                let expected = (FREED, units as u32, previous);
+                assert_eq!((word(record, 12), word(record, 4), word(record, 8)), expected, "records: a freed list");
+                (previous, row) = (row, word(record, 0));
+                all += units as u64;
+            }
+        }
+        assert_eq!(all, self.freed_units, "records: freed units");
+    }
+}

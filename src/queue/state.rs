@@ -1,0 +1,447 @@
+//! The state document (SPEC.md section 9): one consistent moment, derived from the buckets.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::class::{Class, ClassKey, RouteId};
+use super::flow::Minutes;
+use super::keeper::Keeper;
+use super::route::InvalidRule;
+use super::time::{MINUTE_MS, Minute, start_of};
+use super::trust::{Phase, Status, TopCheck, WalkReport};
+
+/// The edges between lateness bins, in cadences: [0, .25), [.25, 1), [1, 2), [2, 4), [4, inf).
+pub const LATENESS_EDGES: [f64; 4] = [0.25, 1.0, 2.0, 4.0];
+
+/// Rates are taken over this many of the last whole minutes.
+const RATE_MINUTES: u32 = 10;
+
+/// Due rows by lateness.
+pub type Bins = [u64; 5];
+
+/// See SPEC.md section 9.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct State {
+    schema: u32,
+    node: String,
+    generated_at: f64,
+    /// What is due now.
+    pub now: DueNow,
+    /// What is coming.
+    pub coming: Coming,
+    /// How late it is.
+    pub lateness: Lateness,
+    /// The last hour.
+    pub flow: Vec<Minutes>,
+    /// What the numbers are worth.
+    pub trust: TrustReport,
+}
+
+/// What is due now.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs)]
+pub struct DueNow {
+    pub due: u64,
+    pub due_sitemap: u64,
+    pub due_discovered: u64,
+    pub due_changed: u64,
+    /// When the longest overdue changed row was due.
+    pub oldest_changed_at: Option<f64>,
+    pub due_urgent: u64,
+    /// When the longest overdue urgent row was due.
+    pub oldest_urgent_at: Option<f64>,
+    pub changed_by_demand: Vec<Demand>,
+    pub in_flight: u64,
+    pub held_keys: u64,
+    pub unclaimed: u64,
+    pub paused: bool,
+    pub status: Status,
+    /// ms until nothing is later than its cadence, at the recent rates; null where it never drains.
+    pub drain_eta_ms: Option<f64>,
+}
+
+/// Due changed rows with one demand period.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs)]
+pub struct Demand {
+    pub period_ms: Option<f64>,
+    pub due: u64,
+    pub oldest_due_at: f64,
+}
+
+/// Rows that will come due.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs)]
+pub struct Coming {
+    pub next15m: u64,
+    pub next60m: u64,
+    pub next24h: u64,
+    pub by_hour: Vec<u64>,
+}
+
+/// Due rows by lateness.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs)]
+pub struct Lateness {
+    pub edges: [f64; 4],
+    pub sitemap: Bins,
+    pub discovered: Bins,
+    pub oldest_due_at: Option<f64>,
+    pub next_due_at: Option<f64>,
+    pub by_route: Vec<RouteLateness>,
+    pub classes: Vec<ClassLateness>,
+    pub lists_truncated: bool,
+}
+
+/// One route's due rows.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct RouteLateness {
+    pub route: Arc<str>,
+    pub due: u64,
+    pub sitemap: Bins,
+    pub discovered: Bins,
+}
+
+/// One class's due rows.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs)]
+pub struct ClassLateness {
+    pub route: Arc<str>,
+    pub cadence_ms: f64,
+    pub carried: bool,
+    pub from_sitemap: bool,
+    pub changed: bool,
+    pub urgent: bool,
+    pub demand_period_ms: Option<f64>,
+    pub rows: u64,
+    pub due: u64,
+    pub oldest_due_at: f64,
+    pub oldest_lateness_cadences: Option<f64>,
+}
+
+/// What the numbers are worth.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs)]
+pub struct TrustReport {
+    pub source: &'static str,
+    pub live: bool,
+    pub phase: Phase,
+    pub exact: bool,
+    pub state_at: f64,
+    pub state_age_ms: f64,
+    pub max_age_ms: f64,
+    pub keeper: KeeperReport,
+}
+
+/// The keeper's own account.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs)]
+pub struct KeeperReport {
+    pub phase: Phase,
+    pub rows: usize,
+    pub classes: usize,
+    pub resyncing: bool,
+    pub exact: bool,
+    pub load_started_at: Option<f64>,
+    pub loaded_at: Option<f64>,
+    pub load_ms: Option<f64>,
+    pub load_rows: u64,
+    pub unreadable_rows: u64,
+    pub partial_load: bool,
+    pub events_applied: u64,
+    pub events_ignored: u64,
+    pub events_outdated: u64,
+    pub events_flagged: u64,
+    pub malformed: u64,
+    pub last_event_at: Option<f64>,
+    pub verify: Option<WalkReport>,
+    pub last_resync: Option<WalkReport>,
+    pub top_check: TopCheck,
+    pub repaired_total: u64,
+    pub gained_total: u64,
+    pub lost_total: u64,
+    pub last_error: Option<String>,
+    pub epoch: u64,
+    pub epoch_at: Option<f64>,
+    pub unverified_rows: u64,
+    pub awaiting_read: usize,
+    pub invalid_rules: Vec<InvalidRule>,
+    pub ring: Vec<String>,
+    pub bytes: usize,
+}
+
+/// Rates per minute over the last ten whole minutes.
+#[derive(Clone, Copy, Debug)]
+pub struct Rates {
+    /// Rows that came to be due, by the clock or by an event.
+    pub coming_due: f64,
+    /// Due rows done with: rescheduled or removed.
+    pub finished: f64,
+    /// Jobs given out.
+    pub claimed: f64,
+}
+
+/// How late a row due in `minute` is, in cadences, by the current minute. `None` where the cadence is not > 0.
+fn cadences_late(minute: Minute, now: Minute, cadence: f64) -> Option<f64> {
+    (cadence > 0.0).then(|| f64::from(now.saturating_sub(minute)) * MINUTE_MS / cadence)
+}
+
+/// A class's due rows by lateness. Lateness falls as minutes rise, so each edge is one minute, found by bisection,
+/// and what lies before it one sum over the buckets. Rows whose cadence is not > 0 are never late: the first bin.
+fn bins(class: &Class, now: Minute, due: u64) -> Bins {
+    let mut bins = [0; 5];
+    let mut later = 0;
+    for (bin, edge) in LATENESS_EDGES.iter().enumerate().rev() {
+        let late = |minute| cadences_late(minute, now, class.key.cadence).is_some_and(|late| late >= *edge);
+        // The minutes in which a row is at least as late as the edge: 0 up to `end`, which is left out.
+        let (mut low, mut end) = (0u64, u64::from(now) + 1);
+        while low < end {
+            let middle = (low + end) / 2;
+            if late(middle as Minute) { low = middle + 1 } else { end = middle }
+        }
+        let rows = if end == 0 { 0 } else { class.buckets.rows_to((end - 1) as Minute) };
+        bins[bin + 1] = rows - later;
+        later = rows;
+    }
+    bins[0] = due - later;
+    bins
+}
+
+fn add(into: &mut Bins, bins: &Bins) {
+    for (sum, rows) in into.iter_mut().zip(bins) {
+        *sum += rows;
+    }
+}
+
+fn earliest(first: &mut Option<f64>, at: f64) {
+    *first = Some(first.map_or(at, |first| first.min(at)));
+}
+
+impl Keeper {
+    /// Whether the numbers can be shown at all.
+    pub fn live(&self) -> bool {
+        self.phase == Phase::Live
+    }
+
+    /// Whether they are known to be what the table says.
+    pub fn exact(&self) -> bool {
+        let missed = self.trust.verify.is_some_and(|verify| verify.repaired > 0);
+        self.live() && !self.resyncing && self.whole && self.unverified == 0 && !missed && !self.watch.overflowed()
+    }
+
+    /// Rates over the last ten whole minutes.
+    pub fn rates(&self) -> Rates {
+        let sum = self.flow.recent(self.minute, RATE_MINUTES);
+        let per_minute = |rows: u64| rows as f64 / f64::from(RATE_MINUTES);
+        Rates {
+            coming_due: per_minute(sum.came_due + sum.triggered),
+            finished: per_minute(sum.rescheduled + sum.removed),
+            claimed: per_minute(sum.claimed),
+        }
+    }
+
+    /// ms until nothing is later than its cadence: rows later than that, divided by how much faster rows are finished
+    /// than they come due (a fluid queue: Kleinrock, Queueing Systems II, 1976, chapter 2). 0 where none is, `None`
+    /// where the backlog does not shrink.
+    fn drain_eta(&self, later_than_cadence: u64) -> Option<f64> {
+        let rates = self.rates();
+        let gain = rates.finished - rates.coming_due;
+        match later_than_cadence {
+            0 => Some(0.0),
+            rows if gain > 0.0 => Some(rows as f64 / gain * MINUTE_MS),
+            _ => None,
+        }
+    }
+
+    /// The state document.
+    pub fn state(&self) -> State {
+        let now_minute = self.minute;
+        let mut now = DueNow {
+            due: self.due,
+            due_sitemap: 0,
+            due_discovered: 0,
+            due_changed: 0,
+            oldest_changed_at: None,
+            due_urgent: 0,
+            oldest_urgent_at: None,
+            changed_by_demand: Vec::new(),
+            in_flight: self.leases.in_flight(),
+            held_keys: self.leases.held(),
+            unclaimed: self.due.saturating_sub(self.leases.in_flight()),
+            paused: self.paused,
+            status: self.status(),
+            drain_eta_ms: None,
+        };
+        let (mut sitemap, mut discovered) = ([0; 5], [0; 5]);
+        let mut by_route: BTreeMap<RouteId, RouteLateness> = BTreeMap::new();
+        let mut by_demand: BTreeMap<u64, Demand> = BTreeMap::new();
+        let mut classes = Vec::new();
+        for (id, first) in self.classes.due_by(now_minute) {
+            let class = self.classes.get(id);
+            let ClassKey { route, cadence, from_sitemap, changed, urgent, demand, .. } = class.key;
+            let due = class.buckets.rows_to(now_minute);
+            let oldest = start_of(first);
+            let bins = bins(class, now_minute, due);
+            let name = self.classes.route(route);
+            let of_route = by_route.entry(route).or_insert_with(|| RouteLateness {
+                route: name.clone(),
+                due: 0,
+                sitemap: [0; 5],
+                discovered: [0; 5],
+            });
+            of_route.due += due;
+            if from_sitemap {
+                now.due_sitemap += due;
+                add(&mut sitemap, &bins);
+                add(&mut of_route.sitemap, &bins);
+            } else {
+                now.due_discovered += due;
+                add(&mut discovered, &bins);
+                add(&mut of_route.discovered, &bins);
+            }
+            let period_ms = (!demand.is_nan()).then_some(demand);
+            if changed {
+                now.due_changed += due;
+                earliest(&mut now.oldest_changed_at, oldest);
+                // Unknown periods last: positive numbers sort by their bits.
+                let of_demand = by_demand.entry(period_ms.map_or(u64::MAX, f64::to_bits));
+                let of_demand = of_demand.or_insert(Demand { period_ms, due: 0, oldest_due_at: oldest });
+                of_demand.due += due;
+                of_demand.oldest_due_at = of_demand.oldest_due_at.min(oldest);
+            }
+            if urgent {
+                now.due_urgent += due;
+                earliest(&mut now.oldest_urgent_at, oldest);
+            }
+            let late = cadences_late(first, now_minute, cadence);
+            let sort = (late.map_or(-1.0, |late| late), due, class.age);
+            classes.push((sort, id, first, late));
+        }
+        now.changed_by_demand = by_demand.into_values().collect();
+        now.drain_eta_ms = self.drain_eta((2..5).map(|bin| sitemap[bin] + discovered[bin]).sum());
+
+        let most = self.config.max_listed;
+        let mut by_route: Vec<RouteLateness> = by_route.into_values().collect();
+        by_route.sort_by(|a, b| b.due.cmp(&a.due).then_with(|| a.route.cmp(&b.route)));
+        let lists_truncated = by_route.len() > most || classes.len() > most;
+        by_route.truncate(most);
+        let latest_first = |a: &(f64, u64, u64), b: &(f64, u64, u64)| {
+            b.0.total_cmp(&a.0).then_with(|| b.1.cmp(&a.1)).then_with(|| a.2.cmp(&b.2))
+        };
+        if classes.len() > most && most > 0 {
+            classes.select_nth_unstable_by(most - 1, |a, b| latest_first(&a.0, &b.0));
+        }
+        classes.truncate(most);
+        classes.sort_by(|a, b| latest_first(&a.0, &b.0));
+        let classes = classes.into_iter().map(|((_, due, _), id, first, late)| {
+            let Class { key, rows, .. } = self.classes.get(id);
+            ClassLateness {
+                route: self.classes.route(key.route).clone(),
+                cadence_ms: key.cadence,
+                carried: key.carried,
+                from_sitemap: key.from_sitemap,
+                changed: key.changed,
+                urgent: key.urgent,
+                demand_period_ms: (!key.demand.is_nan()).then_some(key.demand),
+                rows: *rows,
+                due,
+                oldest_due_at: start_of(first),
+                oldest_lateness_cadences: late,
+            }
+        });
+        let classes = classes.collect();
+        let (.., first_due, next_due) = self.due_summary();
+        State {
+            schema: 1,
+            node: self.config.node.clone(),
+            generated_at: self.now.wall,
+            now,
+            coming: self.coming(),
+            lateness: Lateness {
+                edges: LATENESS_EDGES,
+                sitemap,
+                discovered,
+                oldest_due_at: first_due.map(start_of),
+                next_due_at: next_due.map(start_of),
+                by_route,
+                classes,
+                lists_truncated,
+            },
+            flow: self.flow.minutes().copied().collect(),
+            trust: self.trust_report(),
+        }
+    }
+
+    /// By minutes from the current one: 15 and 60 are included, and hour `h` is minutes 60h to 60h + 59.
+    fn coming(&self) -> Coming {
+        let from_now = |from: u32, to: u32| match self.minute.checked_add(from) {
+            Some(from) => self.counts.between(from, self.minute.saturating_add(to)),
+            None => 0,
+        };
+        let by_hour: Vec<u64> = (0..24).map(|hour| from_now((hour * 60).max(1), hour * 60 + 59)).collect();
+        Coming { next15m: from_now(1, 15), next60m: from_now(1, 60), next24h: by_hour.iter().sum(), by_hour }
+    }
+
+    fn trust_report(&self) -> TrustReport {
+        let trust = &self.trust;
+        let keeper = KeeperReport {
+            phase: self.phase,
+            rows: self.table.len(),
+            classes: self.classes.len(),
+            resyncing: self.resyncing,
+            exact: self.exact(),
+            load_started_at: trust.load_started_at,
+            loaded_at: trust.loaded_at,
+            load_ms: trust.load_ms,
+            load_rows: trust.load_rows,
+            unreadable_rows: trust.unreadable_rows,
+            partial_load: trust.partial_load,
+            events_applied: trust.events_applied,
+            events_ignored: trust.events_ignored,
+            events_outdated: trust.events_outdated,
+            events_flagged: trust.events_flagged,
+            malformed: trust.malformed,
+            last_event_at: trust.last_event_at,
+            verify: trust.verify,
+            last_resync: trust.last_resync,
+            top_check: trust.top_check,
+            repaired_total: trust.repaired_total,
+            gained_total: trust.gained_total,
+            lost_total: trust.lost_total,
+            last_error: trust.last_error.clone(),
+            epoch: self.epoch,
+            epoch_at: self.epoch_at,
+            unverified_rows: self.unverified,
+            awaiting_read: self.watch.waiting() + self.watch.suspects(),
+            invalid_rules: self.invalid_rules.clone(),
+            ring: self.ring.nodes().to_vec(),
+            bytes: self.bytes(),
+        };
+        TrustReport {
+            source: "keeper",
+            live: self.live(),
+            phase: self.phase,
+            exact: self.exact(),
+            state_at: self.now.wall,
+            state_age_ms: 0.0,
+            max_age_ms: 5_000.0,
+            keeper,
+        }
+    }
+
+    /// The state document as JSON text.
+    pub fn state_json(&self) -> String {
+        serde_json::to_string(&self.state()).expect("numbers, strings and lists are always JSON")
+    }
+}

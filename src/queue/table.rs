@@ -1,0 +1,340 @@
+//! The rows, by key: records in an arena, found through the index; keys compressed as they come in.
+
+use std::ops::{Deref, DerefMut};
+
+use super::codec::Trainer;
+use super::index::Index;
+use super::key::KeyHasher;
+use super::records::{Arena, CODECS, Records};
+pub use super::records::{NONE, RowId};
+use super::time::Minute;
+
+const UNVERIFIED: u8 = 1;
+const NOTED: u8 = 2;
+const WATCHED: u8 = 4;
+const MARK_SHIFT: u8 = 3;
+const MARK: u8 = 3 << MARK_SHIFT;
+
+/// A codec is replaced by a newly learnt one when keys take this much more than they did at first.
+const WORSE: f64 = 1.2;
+/// When a codec is learnt whatever happens: at how many rows, from every how manieth key, and from how many.
+const PLANNED: [(usize, usize, usize); 3] = [(0, 1, 1_000), (16_384, 4, usize::MAX), (131_072, 24, usize::MAX)];
+/// Longer keys are kept as they are: reading one would hold up others.
+const LONGEST_CODED: usize = 4 * 1024;
+/// Bytes of keys over which a codec is judged.
+const JUDGED_OVER: u64 = 4 << 20;
+
+/// What a walk under way knows of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// Nothing yet.
+    None = 0,
+    /// The walk has seen it.
+    Seen = 1,
+    /// An event has touched it since the walk began.
+    Touched = 2,
+}
+
+/// The rows of a queue.
+#[derive(Default)]
+pub struct Table {
+    records: Records,
+    index: Index,
+    hasher: KeyHasher,
+    learning: Learning,
+}
+
+/// The codec being learnt, and how well the newest one does.
+#[derive(Default)]
+struct Learning {
+    trainer: Option<Box<Trainer>>,
+    /// Bytes of keys, and of their codes, since the count was last begun.
+    raw: u64,
+    coded: u64,
+    /// Codes to keys, when the newest codec was new.
+    first_ratio: Option<f64>,
+    scratch: Vec<u8>,
+    /// How many of [`PLANNED`] have been begun, and how the one under way takes its sample.
+    begun: usize,
+    every: usize,
+    enough: usize,
+    sampled: usize,
+}
+
+impl Deref for Table {
+    type Target = Records;
+
+    fn deref(&self) -> &Records {
+        &self.records
+    }
+}
+
+impl DerefMut for Table {
+    fn deref_mut(&mut self) -> &mut Records {
+        &mut self.records
+    }
+}
+
+impl Table {
+    /// Rows in it.
+    pub fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Whether there is no row.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes allocated, everything counted.
+    pub fn bytes(&self) -> usize {
+        let codecs =
+            self.records.codecs().iter().map(|codec| codec.heap_bytes() + size_of_val(&**codec)).sum::<usize>();
+        let trainer = self.learning.trainer.as_ref().map_or(0, |trainer| size_of::<Trainer>() + trainer.heap_bytes());
+        self.records.bytes() + self.index.bytes() + codecs + trainer + self.learning.scratch.capacity()
+    }
+
+    /// The hash of a key, for the calls that take one.
+    pub fn hash(&self, key: &[u8]) -> u64 {
+        self.hasher.hash(key)
+    }
+
+    /// How keys are hashed: a copy.
+    pub fn hasher(&self) -> KeyHasher {
+        self.hasher.clone()
+    }
+
+    /// The row of a key.
+    pub fn find(&self, hash: u64, key: &[u8]) -> Option<RowId> {
+        self.index.find(hash, |row| self.has_key(row, key))
+    }
+
+    /// Reads what a look-up of this hash would read first. Returns the likely row, for [`Arena::warm`].
+    pub fn warm_slot(&self, hash: u64) -> RowId {
+        self.index.touch(hash)
+    }
+
+    /// The row's key.
+    pub fn key(&self, row: RowId) -> Vec<u8> {
+        let mut key = Vec::new();
+        self.key_into(row, &mut key);
+        key
+    }
+
+    /// Adds a row for a key that has none. It is in no bucket yet.
+    pub fn insert(&mut self, hash: u64, key: &[u8], due: Minute, class: u32) -> RowId {
+        let mut code = std::mem::take(&mut self.learning.scratch);
+        code.clear();
+        let codecs = self.records.codecs();
+        let mut codec = codecs.len() as u8;
+        if let Some(newest) = codecs.last().filter(|_| key.len() <= LONGEST_CODED) {
+            newest.encode(key, &mut code);
+        }
+        if codec == 0 || code.is_empty() || code.len() >= key.len() {
+            codec = 0;
+            code.clear();
+            code.extend_from_slice(key);
+        }
+        let row = self.records.add(codec, &code, due, class);
+        self.index.insert(hash, row);
+        self.learn(key, code.len());
+        if code.capacity() > 64 * 1024 {
+            code = Vec::new();
+        }
+        self.learning.scratch = code;
+        row
+    }
+
+    /// One bounded step towards the next codec. A codec is learnt as soon as there are keys, again when there are many more
+    /// (a walk comes in key order, so that the first keys are a poor sample), and whenever keys take more than they did.
+    fn learn(&mut self, key: &[u8], code: usize) {
+        let learning = &mut self.learning;
+        if let Some(trainer) = &mut learning.trainer {
+            if !trainer.is_full() && learning.sampled < learning.enough {
+                if self.index.len().is_multiple_of(learning.every) {
+                    trainer.sample(key);
+                    learning.sampled += 1;
+                }
+            } else if let Some(codec) = trainer.step() {
+                learning.trainer = None;
+                (learning.raw, learning.coded, learning.first_ratio) = (0, 0, None);
+                self.records.add_codec(codec);
+            }
+            return;
+        }
+        learning.raw += key.len() as u64;
+        learning.coded += code as u64;
+        let codecs = self.records.codecs().len();
+        if codecs >= CODECS {
+            return;
+        }
+        let mut begin = PLANNED.get(learning.begun).is_some_and(|plan| self.index.len() >= plan.0);
+        if begin {
+            (_, learning.every, learning.enough) = PLANNED[learning.begun];
+            learning.begun += 1;
+        } else if codecs > 0 && learning.raw >= JUDGED_OVER {
+            let ratio = learning.coded as f64 / learning.raw as f64;
+            (learning.raw, learning.coded) = (0, 0);
+            match learning.first_ratio {
+                None => learning.first_ratio = Some(ratio),
+                Some(first) => begin = ratio > first * WORSE,
+            }
+            (learning.every, learning.enough) = (4, usize::MAX);
+        }
+        if begin {
+            learning.trainer = Some(Box::new(Trainer::new()));
+            learning.sampled = 0;
+        }
+    }
+
+    /// Takes a row out. It must be in no bucket any more.
+    pub fn remove(&mut self, hash: u64, row: RowId) {
+        self.index.remove(hash, row);
+        self.records.remove(row);
+        if self.index.len() == 0 {
+            self.records.clear();
+        }
+    }
+
+    fn has(&self, row: RowId, flag: u8) -> bool {
+        self.flags(row) & flag != 0
+    }
+
+    fn set(&mut self, row: RowId, flag: u8, on: bool) {
+        self.set_flags(row, flag, if on { flag } else { 0 });
+    }
+
+    /// Came from a snapshot, and nothing has confirmed it since.
+    pub fn unverified(&self, row: RowId) -> bool {
+        self.has(row, UNVERIFIED)
+    }
+
+    /// See [`Self::unverified`].
+    pub fn set_unverified(&mut self, row: RowId, on: bool) {
+        self.set(row, UNVERIFIED, on);
+    }
+
+    /// The lease table has an entry for it.
+    pub fn noted(&self, row: RowId) -> bool {
+        self.has(row, NOTED)
+    }
+
+    /// See [`Self::noted`].
+    pub fn set_noted(&mut self, row: RowId, on: bool) {
+        self.set(row, NOTED, on);
+    }
+
+    /// Handed out to be read, and no event has touched it since.
+    pub fn watched(&self, row: RowId) -> bool {
+        self.has(row, WATCHED)
+    }
+
+    /// See [`Self::watched`].
+    pub fn set_watched(&mut self, row: RowId, on: bool) {
+        self.set(row, WATCHED, on);
+    }
+
+    /// Whether there is anything that an event has to look at.
+    pub fn flagged(&self, row: RowId) -> bool {
+        self.has(row, UNVERIFIED | NOTED | WATCHED)
+    }
+
+    /// What the walk under way knows of the row.
+    pub fn mark(&self, row: RowId) -> Mark {
+        match (self.flags(row) & MARK) >> MARK_SHIFT {
+            1 => Mark::Seen,
+            2 => Mark::Touched,
+            _ => Mark::None,
+        }
+    }
+
+    /// See [`Self::mark`].
+    pub fn set_mark(&mut self, row: RowId, mark: Mark) {
+        self.set_flags(row, MARK, (mark as u8) << MARK_SHIFT);
+    }
+
+    /// The records as they are, to read.
+    pub fn arena(&self) -> &Arena {
+        &self.records
+    }
+
+    /// Panics where the table's own rules do not hold. For tests.
+    pub fn validate(&self) {
+        self.index.validate();
+        self.records.validate();
+        let rows = self.rows();
+        assert_eq!(rows.len(), self.index.len(), "table: the arena and the index hold different rows");
+        let mut indexed: Vec<_> = self.index.rows().collect();
+        indexed.sort_unstable();
+        assert_eq!(rows, indexed, "table: the arena and the index hold different rows");
+        for row in rows {
+            let key = self.key(row);
+            assert_eq!(self.find(self.hash(&key), &key), Some(row), "table: a row is not found by its key");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_any_length_come_and_go() {
+        let mut table = Table::default();
+        let lengths = [0, 1, 2, 3, 100, 109, 127, 128, 129, 300, 8_191, 8_192, 8_193, 200_000, 1 << 20];
+        let key = |i: usize| {
+            vec![b'a' + (i % 26) as u8; lengths[i % lengths.len()]]
+                .into_iter()
+                .chain(format!("{i}").into_bytes())
+                .collect::<Vec<u8>>()
+        };
+        let mut rows = Vec::new();
+        for round in 0..3 {
+            for i in 0..300 {
+                let key = key(i);
+                let hash = table.hash(&key);
+                assert_eq!(table.find(hash, &key), None);
+                let row = table.insert(hash, &key, i as u32, 7);
+                rows.push((row, key));
+            }
+            table.validate();
+            for (row, key) in &rows {
+                assert_eq!(&table.key(*row), key);
+                assert_eq!(table.find(table.hash(key), key), Some(*row));
+            }
+            let bytes = table.bytes();
+            for (row, key) in rows.drain(..) {
+                table.remove(table.hash(&key), row);
+            }
+            table.validate();
+            assert_eq!(table.len(), 0);
+            assert!(table.bytes() < bytes / 10, "round {round}");
+        }
+    }
+
+    #[test]
+    fn freed_records_are_used_again() {
+        let mut table = Table::default();
+        let key = |i: u32| {
+            format!("https://www.example.com/product/some-shoes-{}?v={i}", i.wrapping_mul(2_654_435_761)).into_bytes()
+        };
+        for i in 0..50_000 {
+            let key = key(i);
+            table.insert(table.hash(&key), &key, i, 0);
+        }
+        let full = table.bytes();
+        for round in 0..4u32 {
+            for i in 0..50_000 {
+                let old = key(i + round * 50_000);
+                let hash = table.hash(&old);
+                let row = table.find(hash, &old).expect("it is there");
+                table.remove(hash, row);
+                let new = key(i + (round + 1) * 50_000);
+                table.insert(table.hash(&new), &new, i, 0);
+            }
+        }
+        table.validate();
+        // An eighth may lie free before neighbours are joined, and the later keys are longer.
+        assert!(table.bytes() < full * 5 / 4, "{} after {full}", table.bytes());
+    }
+}

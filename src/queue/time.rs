@@ -1,0 +1,56 @@
+//! Minutes and the two clocks. The queue never reads a clock: whoever calls it says what time it is.
+
+/// Minutes since the epoch. The largest, 4,294,967,295, lies in the year 10136.
+pub type Minute = u32;
+
+/// Milliseconds in a minute.
+pub const MINUTE_MS: f64 = 60_000.0;
+
+/// What time it is, on both clocks, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Now {
+    /// Since the epoch; may step either way.
+    pub wall: f64,
+    /// Since any fixed moment; never steps back. Leases run on it.
+    pub mono: f64,
+}
+
+impl Now {
+    /// The current minute.
+    pub fn minute(self) -> Minute {
+        // `as` saturates: before the epoch is minute 0, and NaN cannot get in (the binding refuses it).
+        (self.wall / MINUTE_MS).floor() as Minute
+    }
+}
+
+/// The due minute of a due time in ms, or `None` where no row can be kept for it: not finite,
+/// negative, or past the last minute that can be told.
+pub fn due_minute(ms: f64) -> Option<Minute> {
+    if !(ms.is_finite() && ms >= 0.0) {
+        return None;
+    }
+    let minute = (ms / MINUTE_MS).floor();
+    (minute <= f64::from(Minute::MAX)).then_some(minute as Minute)
+}
+
+/// The ms since the epoch at which `minute` begins.
+pub fn start_of(minute: Minute) -> f64 {
+    f64::from(minute) * MINUTE_MS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_due_time_is_never_coerced() {
+        for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0, -0.5, 1e300, 2.6e14] {
+            assert_eq!(due_minute(bad), None, "{bad}");
+        }
+        assert_eq!(due_minute(-0.0), Some(0));
+        assert_eq!(due_minute(59_999.9), Some(0));
+        assert_eq!(due_minute(60_000.0), Some(1));
+        let year_9999 = 253_402_300_799_999.0;
+        assert_eq!(due_minute(year_9999), Some(4_223_371_679));
+    }
+}

@@ -1,0 +1,282 @@
+//! Walks over the table against what is kept, and single rows read to repair.
+//!
+//! What a walk or a read finds is the truth, unless an event has touched the key meanwhile: the event is newer.
+
+use std::collections::HashSet;
+
+use super::keeper::{Changed, Judge, Keeper, Kind};
+use super::row::Row;
+use super::table::{Mark, RowId};
+use super::trust::WalkReport;
+
+/// What a walk is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WalkKind {
+    /// The first: what it finds was not missed.
+    Load,
+    /// Any later one.
+    Verify,
+}
+
+/// A walk under way.
+pub struct Walk {
+    id: u64,
+    kind: WalkKind,
+    started_wall: f64,
+    started_mono: f64,
+    /// Keys without a row that were touched since the walk began. Kept rows carry a mark.
+    touched: HashSet<u64>,
+    report: WalkReport,
+    /// Where the end's pass over the rows has come to.
+    cursor: Option<RowId>,
+    ending: bool,
+    suspects: Vec<Vec<u8>>,
+}
+
+impl Walk {
+    pub(super) fn touch_unkept(&mut self, hash: u64) {
+        self.touched.insert(hash);
+    }
+
+    pub(super) fn ending(&self) -> bool {
+        self.ending
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.touched.capacity() * 10 + self.suspects.iter().map(|key| key.len() + 24).sum::<usize>()
+    }
+}
+
+/// What a walk came to: the report, and the keys that are kept although the walk did not see them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Walked {
+    /// What was found.
+    pub report: WalkReport,
+    /// Each to be read, and handed to [`Keeper::repair`].
+    pub suspects: Vec<Vec<u8>>,
+}
+
+impl Keeper {
+    /// Begins a walk; one under way is abandoned. Returns its number.
+    pub fn begin_walk(&mut self, kind: WalkKind) -> u64 {
+        self.abandon_walk();
+        if self.stale_marks {
+            for row in self.table.rows() {
+                self.table.set_mark(row, Mark::None);
+            }
+            self.stale_marks = false;
+        }
+        if kind == WalkKind::Load {
+            self.trust.load_started_at = Some(self.now.wall);
+        }
+        self.walks += 1;
+        self.walk = Some(Walk {
+            id: self.walks,
+            kind,
+            started_wall: self.now.wall,
+            started_mono: self.now.mono,
+            touched: HashSet::new(),
+            report: WalkReport::default(),
+            cursor: Some(0),
+            ending: false,
+            suspects: Vec::new(),
+        });
+        self.walks
+    }
+
+    /// Whether this walk is the one under way.
+    pub fn walking(&self, id: u64) -> bool {
+        self.walk.as_ref().is_some_and(|walk| walk.id == id)
+    }
+
+    /// Gives up the walk under way.
+    pub fn abandon_walk(&mut self) {
+        if self.walk.take().is_some() {
+            self.stale_marks = true;
+        }
+    }
+
+    /// A row as the walk has read it. `version` is NaN where it has none.
+    pub fn walk_row(&mut self, hash: u64, key: &[u8], row: &Row, judge: Judge, version: f64) {
+        let found = self.table.find(hash, key);
+        let owned = match judge {
+            Judge::Rules => self.owns(key),
+            Judge::Host(said) => said.is_some(),
+        };
+        let Some(walk) = &mut self.walk else { return };
+        walk.report.scanned += 1;
+        if owned {
+            walk.report.owned += 1;
+        } else {
+            walk.report.unowned += 1;
+        }
+        match found {
+            Some(row) if self.table.mark(row) == Mark::Touched => return,
+            None if walk.touched.contains(&hash) => return,
+            _ => {}
+        }
+        let kind = walk.kind;
+        let target = if owned { self.judge(key, row, judge, found) } else { None };
+        let changed = self.change(hash, found, key, target, Kind::Repair);
+        let gained = changed == Changed::Added && kind == WalkKind::Verify && self.is_gained(key);
+        if !version.is_nan() {
+            self.versions.take(hash, version, self.now.mono);
+        }
+        let row = match changed {
+            Changed::Added => self.table.find(hash, key),
+            Changed::Removed => None,
+            Changed::Moved | Changed::Nothing => found,
+        };
+        if let Some(row) = row {
+            self.table.set_mark(row, Mark::Seen);
+            self.set_verified(row);
+        }
+        let Some(walk) = &mut self.walk else { return };
+        match (changed, kind) {
+            (Changed::Nothing, _) | (Changed::Added, WalkKind::Load) => {}
+            (Changed::Added, WalkKind::Verify) if gained => walk.report.gained += 1,
+            (Changed::Added, WalkKind::Verify) => walk.report.missing += 1,
+            (Changed::Moved | Changed::Removed, _) => walk.report.mismatched += 1,
+        }
+    }
+
+    /// A row of the walk whose key cannot be read.
+    pub fn walk_malformed(&mut self) {
+        self.trust.malformed += 1;
+        if let Some(walk) = &mut self.walk {
+            walk.report.scanned += 1;
+            walk.report.malformed += 1;
+        }
+    }
+
+    /// Whether another node owned the key at some time since the last whole walk.
+    fn is_gained(&self, key: &[u8]) -> bool {
+        !self.config.classify && self.former_rings.iter().any(|ring| !ring.owns(self.url(key)))
+    }
+
+    /// Goes on ending the walk, up to `most` rows; returns its result once it has gone through all.
+    pub fn end_walk(&mut self, partial: bool, unreadable: u64, most: usize) -> Option<Walked> {
+        let walk = self.walk.as_mut()?;
+        walk.ending = true;
+        let mut slice = Vec::new();
+        if let Some(cursor) = walk.cursor {
+            walk.cursor = self.table.scan(cursor, most, |row| slice.push(row));
+        }
+        for row in slice {
+            let unseen = self.table.mark(row) == Mark::None;
+            self.table.set_mark(row, Mark::None);
+            if unseen && !partial {
+                let key = self.table.key(row);
+                self.watch.suspect(self.table.hash(&key), self.now.mono);
+                self.table.set_watched(row, true);
+                if let Some(walk) = &mut self.walk {
+                    walk.suspects.push(key);
+                }
+            }
+        }
+        if self.walk.as_ref().is_some_and(|walk| walk.cursor.is_some()) {
+            return None;
+        }
+        let mut walk = self.walk.take()?;
+        let report = &mut walk.report;
+        report.at = self.now.wall;
+        report.ms = self.now.mono - walk.started_mono;
+        report.partial = partial;
+        report.unreadable_rows = unreadable;
+        report.lost = std::mem::take(&mut self.lost_since_walk);
+        self.trust.unreadable_rows = unreadable;
+        if walk.kind == WalkKind::Load {
+            self.trust.loaded_at = Some(self.now.wall);
+            self.trust.load_ms = Some(self.now.wall - walk.started_wall);
+            self.trust.load_rows = report.scanned;
+            self.trust.partial_load = partial;
+        } else {
+            report.repaired = report.missing + report.mismatched;
+            self.trust.repaired_total += report.repaired;
+            self.trust.gained_total += report.gained;
+            self.trust.verify = Some(*report);
+            if self.resyncing {
+                self.trust.last_resync = Some(*report);
+            }
+        }
+        if !partial {
+            self.whole = true;
+            self.former_rings.clear();
+            self.watch.walked();
+        }
+        Some(Walked { report: walk.report, suspects: walk.suspects })
+    }
+
+    /// Keys to be read now and handed to [`Self::repair`]: those that an event flagged, then the best of the queue
+    /// that have not been looked at for a minute. At most `n` of each.
+    pub fn head_check(&mut self, n: usize) -> Vec<Vec<u8>> {
+        let mono = self.now.mono;
+        self.watch.prune(mono);
+        let mut keys = Vec::new();
+        while keys.len() < n {
+            let table = &self.table;
+            let Some(key) = self.watch.next_flagged(mono, |key| table.hash(key)) else { break };
+            match self.find(&key) {
+                Some(row) => self.table.set_watched(row, true),
+                None => self.watch.read_unkept(self.table.hash(&key), mono),
+            }
+            keys.push(key.into_vec());
+        }
+        let flagged = keys.len();
+        for (key, _) in self.top(n).rows.iter() {
+            let hash = self.table.hash(key);
+            if keys[..flagged].iter().any(|other| other == key) || !self.watch.check(hash, mono) {
+                continue;
+            }
+            if let Some(row) = self.table.find(hash, key) {
+                self.table.set_watched(row, true);
+                keys.push(key.to_vec());
+            }
+        }
+        if !keys.is_empty() {
+            self.trust.top_check.at = self.now.wall;
+            self.trust.top_check.checked += keys.len() as u64;
+        }
+        keys
+    }
+
+    /// A key has been read from the table: `row` is what is there. Returns whether what was kept was wrong; false, too, where an event
+    /// came in between.
+    pub fn repair(&mut self, key: &[u8], row: Option<(Row, Judge)>) -> bool {
+        let hash = self.table.hash(key);
+        let found = self.table.find(hash, key);
+        if let Some(row) = found {
+            self.table.set_watched(row, false);
+        }
+        let (counts, suspect) = self.watch.read(hash, key);
+        if !counts {
+            return false;
+        }
+        let target = row.filter(|_| self.owns(key)).and_then(|(row, judge)| self.judge(key, &row, judge, found));
+        let changed = self.change(hash, found, key, target, Kind::Repair);
+        if let (Some(row), true) = (found, changed != Changed::Removed) {
+            self.set_verified(row);
+        }
+        self.mark_touched(hash, found, key, changed);
+        if changed == Changed::Nothing {
+            return false;
+        }
+        if changed == Changed::Added && self.is_gained(key) {
+            self.trust.gained_total += 1;
+            return true;
+        }
+        self.count_repair(changed);
+        if suspect {
+            if let Some(verify) = &mut self.trust.verify {
+                match changed {
+                    Changed::Removed => verify.phantoms += 1,
+                    _ => verify.mismatched += 1,
+                }
+                verify.repaired += 1;
+            }
+        } else {
+            self.trust.top_check.repaired += 1;
+        }
+        true
+    }
+}
