@@ -15,7 +15,7 @@ const REFUSED = 32;
 const ROUTE_SHIFT = 6;
 
 /** What a string may look like to be a due time: a decimal number. */
-const DECIMAL = /^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$/;
+const DECIMAL = /^\d+(\.\d+)?([eE][+-]?\d+)?$/;
 
 /** @param {unknown} value @returns {value is Record<string, any>} */
 function isObject(value) {

@@ -13,5 +13,7 @@
 pub mod queue;
 pub mod shared;
 
+// Exports are registered with Node, which a test build leaves out.
 #[cfg(feature = "node")]
+#[cfg_attr(test, allow(dead_code))]
 mod node;

@@ -86,6 +86,11 @@ impl Classes {
         self.by_key.len()
     }
 
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.by_key.is_empty()
+    }
+
     /// Bytes allocated.
     pub fn bytes(&self) -> usize {
         self.classes.capacity() * size_of::<Option<Class>>()

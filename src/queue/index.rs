@@ -143,6 +143,11 @@ impl Index {
         self.len
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// Bytes allocated.
     pub fn bytes(&self) -> usize {
         self.slots.bytes() + self.resize.as_ref().map_or(0, |resize| resize.old.bytes())

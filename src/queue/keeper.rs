@@ -395,7 +395,7 @@ impl Keeper {
     ) -> Changed {
         let flows = kind == Kind::Event;
         match (found, target) {
-            (None, None) => return Changed::Nothing,
+            (None, None) => Changed::Nothing,
             (None, Some((class_key, minute))) => {
                 let class = self.classes.enter(class_key);
                 let row = self.table.insert(hash, key, minute, class);
@@ -461,7 +461,7 @@ impl Keeper {
         }
     }
 
-    /// Takes one event of the table's subscription. `version` is NaN where the event has none.
+    /// Takes one event of the table's subscription. `version` is NaN where the event has none; what is not finite counts as none.
     pub fn apply(&mut self, key: &[u8], event: Event, version: f64) -> Outcome {
         let hash = self.table.hash(key);
         self.apply_hashed(hash, key, event, version)
@@ -506,7 +506,7 @@ impl Keeper {
             Event::Put(row, judge) => Some((row, judge)),
             _ => None,
         };
-        if !version.is_nan() && !self.versions.take(hash, version, self.now.mono) {
+        if !self.versions.take(hash, version, self.now.mono) {
             self.trust.events_outdated += 1;
             return Outcome::Ignored;
         }

@@ -191,7 +191,7 @@ impl Table {
     pub fn remove(&mut self, hash: u64, row: RowId) {
         self.index.remove(hash, row);
         self.records.remove(row);
-        if self.index.len() == 0 {
+        if self.index.is_empty() {
             self.records.clear();
         }
     }

@@ -48,8 +48,11 @@ impl RecentVersions {
         self.current.get(&hash).or_else(|| self.previous.get(&hash)).copied()
     }
 
-    /// Remembers a key's version, unless a newer one is remembered: then returns false.
+    /// Remembers a key's version, unless a newer one is remembered: then returns false. What is not finite is no version.
     pub fn take(&mut self, hash: u64, version: f64, mono: f64) -> bool {
+        if !version.is_finite() {
+            return true;
+        }
         if let Some(known) = self.current.get_mut(&hash) {
             if *known > version {
                 return false;

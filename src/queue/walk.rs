@@ -119,9 +119,7 @@ impl Keeper {
         let target = if owned { self.judge(key, row, judge, found) } else { None };
         let changed = self.change(hash, found, key, target, Kind::Repair);
         let gained = changed == Changed::Added && kind == WalkKind::Verify && self.is_gained(key);
-        if !version.is_nan() {
-            self.versions.take(hash, version, self.now.mono);
-        }
+        self.versions.take(hash, version, self.now.mono);
         let row = match changed {
             Changed::Added => self.table.find(hash, key),
             Changed::Removed => None,
