@@ -50,7 +50,8 @@ function load() {
   const other = /** @type {any} */ (globalThis)[loaded] ?? file;
   try {
     addon.checkCopies();
-    if (other !== file) throw new Error(`another copy of the addon is loaded in this process, from ${other}`);
+    if (other !== file)
+      throw new Error(`another copy of the addon is loaded in this process, from ${other}`);
   } catch (err) {
     throw coded(
       'E_SECOND_COPY',
@@ -64,7 +65,8 @@ function load() {
 
 /** @param {unknown} key @param {string} name @returns {asserts key is string} */
 function checkString(key, name) {
-  if (typeof key !== 'string') throw new TypeError(`${name} must be a string, not ${describe(key)}`);
+  if (typeof key !== 'string')
+    throw new TypeError(`${name} must be a string, not ${describe(key)}`);
 }
 
 /** @param {unknown} n @param {string} name @returns {asserts n is number} */
@@ -83,7 +85,13 @@ function checkToken(token) {
 
 /** @param {unknown} value */
 function describe(value) {
-  if (typeof value === 'number' || typeof value === 'bigint' || value === null || value === undefined) return `${value}`;
+  if (
+    typeof value === 'number' ||
+    typeof value === 'bigint' ||
+    value === null ||
+    value === undefined
+  )
+    return `${value}`;
   return typeof value === 'string' ? 'a string' : `of type ${typeof value}`;
 }
 
@@ -128,6 +136,9 @@ class QueueKeeper {
   #classify;
   #out = new Float64Array(HEAD + OUT * 256);
   #one;
+  /** What `applyAll` packs into; null while it does. @type {Packer | null} */
+  #all;
+  #closed = false;
   #flushing = false;
   #batches = 0;
   /** @type {unknown} */
@@ -148,17 +159,25 @@ class QueueKeeper {
     this.#classify = classify;
     this.#packer = new Packer(BATCH, classify);
     this.#one = new Packer(1, classify);
+    this.#all = new Packer(BATCH, classify);
     this.#native =
       named instanceof Named
         ? native.Native.open(named.name, options === undefined ? undefined : json, now)
         : native.Native.create(json, now);
+    if (this.#native.classified !== (classify !== undefined)) {
+      throw coded(
+        'E_OPTIONS',
+        'the rows of this queue are classified by its hosts: open it with the option classify',
+      );
+    }
     this.#report();
   }
 
   /** @param {string} name @param {object} [options] */
   static open(name, options) {
     checkString(name, 'name');
-    if (!(/** @type {any} */ (name).isWellFormed())) throw new TypeError('name must be well-formed');
+    if (!(/** @type {any} */ (name).isWellFormed()))
+      throw new TypeError('name must be well-formed');
     return new QueueKeeper(options, new Named(name));
   }
 
@@ -167,8 +186,7 @@ class QueueKeeper {
     this.#native.reportMemory();
   }
 
-  #flush() {
-    const packer = this.#packer;
+  #flush(packer = this.#packer) {
     if (packer.count === 0) return 0;
     const { keys, numbers, count, routes } = packer;
     packer.clear();
@@ -185,19 +203,21 @@ class QueueKeeper {
       throw failure;
     }
     if (this.#packer.count > 0) this.#flush();
+    if (this.#closed)
+      throw coded('E_CLOSED', 'this keeper has been closed: open it again to use it');
     return this.#native;
   }
 
   /** @param {any} event */
   apply(event) {
     if (!isObject(event)) throw new TypeError(`event must be an object, not ${describe(event)}`);
-    if (this.#failure !== null) this.#flushed;
+    if (this.#failure !== null || this.#closed) this.#flushed;
     const packer = this.#packer;
     if (!packer.event(event)) {
       this.#native.malformed(packer.fault);
       return;
     }
-    if (packer.count >= BATCH || packer.keys.length >= BATCH_UNITS) this.#flush();
+    if (packer.full || packer.keys.length >= BATCH_UNITS) this.#flush();
     else if (!this.#flushing) {
       this.#flushing = true;
       setImmediate(this.#flushSoon);
@@ -206,21 +226,29 @@ class QueueKeeper {
 
   /** @param {any[]} events */
   applyAll(events) {
-    if (!Array.isArray(events)) throw new TypeError(`events must be an array, not ${describe(events)}`);
+    if (!Array.isArray(events))
+      throw new TypeError(`events must be an array, not ${describe(events)}`);
     this.#flushed;
-    const packer = this.#packer;
+    // A getter or classifier may call this again: then it packs for itself.
+    const packer = this.#all ?? new Packer(BATCH, this.#classify);
+    this.#all = null;
     let applied = 0;
     let malformed = 0;
-    for (let i = 0; i < events.length; i++) {
-      const event = events[i];
-      if (isObject(event) && packer.event(event)) {
-        if (packer.count >= BATCH || packer.keys.length >= BATCH_UNITS) applied += this.#flush();
-      } else {
-        malformed++;
-        this.#native.malformed(isObject(event) ? packer.fault : 'an event is not an object');
+    try {
+      for (let i = 0; i < events.length; i++) {
+        const event = events[i];
+        if (isObject(event) && packer.event(event)) {
+          if (packer.full || packer.keys.length >= BATCH_UNITS) applied += this.#flush(packer);
+        } else {
+          malformed++;
+          this.#native.malformed(isObject(event) ? packer.fault : 'an event is not an object');
+        }
       }
+      applied += this.#flush(packer);
+    } finally {
+      packer.clear();
+      this.#all = packer;
     }
-    applied += this.#flush();
     return { applied, ignored: events.length - applied - malformed, malformed };
   }
 
@@ -297,14 +325,19 @@ class QueueKeeper {
     };
   }
 
-  /** @param {string} key @param {unknown} row @returns {[Float64Array | undefined, string | undefined]} */
+  /**
+   * A row as it crosses; null where it cannot be read, which is counted.
+   * @param {string} key @param {unknown} row @returns {{numbers?: Float64Array, route?: string} | null}
+   */
   #packed(key, row) {
-    if (row === null || row === undefined) return [undefined, undefined];
+    if (row === null || row === undefined) return {};
     if (!isObject(row)) throw new TypeError(`row must be an object or null, not ${describe(row)}`);
     const one = this.#one;
     one.clear();
-    if (!one.row(key, row)) return [undefined, undefined];
-    return [one.numbers.subarray(0, STRIDE), one.routes?.[0]];
+    if (one.row(key, row))
+      return { numbers: one.numbers.subarray(0, STRIDE), route: one.routes?.[0] };
+    this.#native.malformed(one.fault);
+    return null;
   }
 
   /** @param {number} token @param {unknown} row */
@@ -314,8 +347,9 @@ class QueueKeeper {
     // A classifier is asked about a key: the lease knows it.
     const key = this.#classify ? addon.leasedKey(token) : '';
     if (key === null) return false;
-    const [numbers, route] = this.#packed(key, row);
-    return addon.confirm(token, numbers, route);
+    // The lease of a row that cannot be read runs out: given back, it would be granted again at once.
+    const packed = this.#packed(key, row);
+    return packed !== null && addon.confirm(token, packed.numbers, packed.route);
   }
 
   /** @param {string} key @param {number} [token] */
@@ -348,6 +382,12 @@ class QueueKeeper {
 
   get nextChange() {
     return this.#flushed.nextChange;
+  }
+
+  /** @param {string} key */
+  dueMinuteOf(key) {
+    checkString(key, 'key');
+    return this.#flushed.dueMinuteOf(key);
   }
 
   dueSummary() {
@@ -384,7 +424,8 @@ class QueueKeeper {
 
   /** @param {'load' | 'verify'} kind */
   beginWalk(kind) {
-    if (kind !== 'load' && kind !== 'verify') throw new TypeError("kind must be 'load' or 'verify'");
+    if (kind !== 'load' && kind !== 'verify')
+      throw new TypeError("kind must be 'load' or 'verify'");
     const number = this.#flushed.beginWalk(kind === 'load');
     return new Walk(number, () => this.#flushed, this.#classify);
   }
@@ -399,8 +440,8 @@ class QueueKeeper {
   repair(key, row) {
     checkString(key, 'key');
     const addon = this.#flushed;
-    const [numbers, route] = this.#packed(key, row);
-    return addon.repair(key, numbers, route);
+    const packed = this.#packed(key, row);
+    return packed !== null && addon.repair(key, packed.numbers, packed.route);
   }
 
   /** @param {string} phase @param {{resyncing?: boolean, error?: string}} [detail] */
@@ -408,8 +449,10 @@ class QueueKeeper {
     if (!PHASES.includes(phase)) throw new TypeError(`phase must be one of ${PHASES.join(', ')}`);
     if (!isObject(detail)) throw new TypeError(`detail must be an object, not ${describe(detail)}`);
     const { resyncing, error } = detail;
-    if (resyncing !== undefined && typeof resyncing !== 'boolean') throw new TypeError('resyncing must be a boolean');
-    if (error !== undefined && typeof error !== 'string') throw new TypeError('error must be a string');
+    if (resyncing !== undefined && typeof resyncing !== 'boolean')
+      throw new TypeError('resyncing must be a boolean');
+    if (error !== undefined && typeof error !== 'string')
+      throw new TypeError('error must be a string');
     this.#flushed.setPhase(phase, resyncing, error);
   }
 
@@ -468,11 +511,13 @@ class QueueKeeper {
   }
 
   close() {
+    if (this.#closed) return;
     try {
       this.#flush();
     } catch {
       // What could not be applied is found by the next verification.
     }
+    this.#closed = true;
     this.#native.close();
   }
 }
@@ -516,7 +561,9 @@ class Walk {
   }
 
   /** @param {{partial?: boolean, unreadable?: number}} [end] */
-  end({ partial = false, unreadable = 0 } = {}) {
+  end(end = {}) {
+    if (!isObject(end)) throw new TypeError(`end must be an object, not ${describe(end)}`);
+    const { partial = false, unreadable = 0 } = end;
     if (typeof partial !== 'boolean') throw new TypeError('partial must be a boolean');
     checkCount(unreadable, 'unreadable');
     const [report, ...suspects] = this.#addon().endWalk(this.#number, partial, unreadable);

@@ -3,7 +3,12 @@
 
 /** @param {string} name @param {string} what @param {unknown} value @returns {never} */
 function wrong(name, what, value) {
-  const seen = typeof value === 'string' ? JSON.stringify(value).slice(0, 60) : Array.isArray(value) ? 'an array' : `${value}`;
+  const seen =
+    typeof value === 'string'
+      ? JSON.stringify(value).slice(0, 60)
+      : Array.isArray(value)
+        ? 'an array'
+        : `${value}`;
   throw new TypeError(`${name} must be ${what}, not ${seen}`);
 }
 
@@ -13,12 +18,19 @@ function wrong(name, what, value) {
 const check = (test, what) => (value, name) => (test(value) ? value : wrong(name, what, value));
 
 /** @param {any} value */
-const isText = (value) => typeof value === 'string' && value !== '' && /** @type {any} */ (value).isWellFormed();
+const isText = (value) =>
+  typeof value === 'string' && value !== '' && /** @type {any} */ (value).isWellFormed();
 /** @param {number} low @param {number} high */
 const whole = (low, high) =>
-  check((value) => Number.isInteger(value) && value >= low && value <= high, `a whole number from ${low} to ${high}`);
+  check(
+    (value) => Number.isInteger(value) && value >= low && value <= high,
+    `a whole number from ${low} to ${high}`,
+  );
 const positive = check((value) => Number.isFinite(value) && value > 0, 'a finite number above 0');
-const notNegative = check((value) => Number.isFinite(value) && value >= 0, 'a finite number of 0 or more');
+const notNegative = check(
+  (value) => Number.isFinite(value) && value >= 0,
+  'a finite number of 0 or more',
+);
 const text = check(isText, 'a well-formed string, not empty');
 const list = check(Array.isArray, 'an array');
 const flag = check((value) => typeof value === 'boolean', 'a boolean');
@@ -29,7 +41,8 @@ const headStart = (value, name) =>
 const names = (value, name) => {
   if (!Array.isArray(value)) wrong(name, 'an array of strings', value);
   for (const each of value) {
-    if (typeof each !== 'string' || !(/** @type {any} */ (each).isWellFormed())) wrong(name, 'an array of well-formed strings', each);
+    if (typeof each !== 'string' || !(/** @type {any} */ (each).isWellFormed()))
+      wrong(name, 'an array of well-formed strings', each);
   }
   return value;
 };
@@ -52,7 +65,7 @@ const leases = group({
 const CHANGEABLE = {
   node: text,
   nodes: names,
-  routes: list,
+  routes: (value, name) => rules(value, name),
   excludePathPatterns: list,
   defaultInterval: positive,
   priority,
@@ -76,7 +89,8 @@ const NOT_WITH_CLASSIFY = ['nodes', 'routes', 'excludePathPatterns', 'defaultInt
  * @param {Record<string, Check>} fields
  */
 function fieldsOf(value, name, fields) {
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) wrong(name, 'an object', value);
+  if (typeof value !== 'object' || value === null || Array.isArray(value))
+    wrong(name, 'an object', value);
   /** @type {Record<string, any>} */
   const checked = {};
   for (const field of Object.keys(value)) {
@@ -91,8 +105,26 @@ function fieldsOf(value, name, fields) {
 
 /** Rules come from outside and are judged one by one: whatever JSON cannot say becomes something that no rule can be. */
 function json(/** @type {unknown} */ value) {
-  return JSON.stringify(value, (_, each) => (typeof each === 'bigint' ? `${each}n` : each));
+  return JSON.stringify(value, (_, each) => {
+    if (typeof each === 'bigint') return `${each}n`;
+    return typeof each === 'string' && !(/** @type {any} */ (each).isWellFormed()) ? null : each;
+  });
 }
+
+const RULE_FIELDS = ['match', 'path', 'mode', 'renderInterval'];
+
+/** Of a rule only what a rule has. @type {Check} */
+const rules = (value, name) =>
+  /** @type {any[]} */ (list(value, name)).map((rule) =>
+    typeof rule === 'object' && rule !== null
+      ? Object.fromEntries(
+          RULE_FIELDS.filter((field) => rule[field] !== undefined).map((field) => [
+            field,
+            rule[field],
+          ]),
+        )
+      : rule,
+  );
 
 /** @param {unknown} options */
 function checkOptions(options = {}) {
@@ -111,7 +143,10 @@ function checkPatch(patch, classified) {
 /** @param {Record<string, unknown>} given @param {string} name */
 function refuseRules(given, name) {
   const field = NOT_WITH_CLASSIFY.find((field) => Object.hasOwn(given, field));
-  if (field) throw new TypeError(`${name}.${field} has no meaning where classify decides: leave one of them out`);
+  if (field)
+    throw new TypeError(
+      `${name}.${field} has no meaning where classify decides: leave one of them out`,
+    );
 }
 
 module.exports = { checkOptions, checkPatch };

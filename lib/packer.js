@@ -3,6 +3,8 @@
 // have is decided here; what a number means is decided in the queue. NaN is "not given, or not acceptable": it is refused
 // wherever a number is judged.
 
+const { types } = require('node:util');
+
 const STRIDE = 8;
 const PUT = 0;
 const GONE = 1;
@@ -31,7 +33,17 @@ function numberOf(value) {
 /** `nextRenderTime`: a Date and a numeric string, too. @param {unknown} value */
 function dueOf(value) {
   if (typeof value === 'string') return DECIMAL.test(value) ? Number(value) : Number.NaN;
-  return value instanceof Date ? value.getTime() : numberOf(value);
+  // A Date of another realm is one, too.
+  return types.isDate(value) ? value.getTime() : numberOf(value);
+}
+
+/** What was thrown, in words: anything may be. @param {unknown} thrown */
+function told(thrown) {
+  try {
+    return `${thrown}`;
+  } catch {
+    return 'something that cannot be printed';
+  }
 }
 
 /**
@@ -75,14 +87,16 @@ class Packer {
       if (type === 'put') {
         const value = event.value;
         if (isObject(value)) return this.#put(event.id, value, event.version);
-        if (value !== undefined && value !== null) return this.#refuse('the value of a put is not an object');
+        if (value !== undefined && value !== null)
+          return this.#refuse('the value of a put is not an object');
         return this.#say(event.id, CHANGED, event.version);
       }
-      if (type === 'delete' || type === 'invalidate') return this.#say(event.id, GONE, event.version);
+      if (type === 'delete' || type === 'invalidate')
+        return this.#say(event.id, GONE, event.version);
       if (type === 'patch') return this.#say(event.id, CHANGED, event.version);
       return this.#say('', OTHER, undefined);
     } catch (err) {
-      return this.#refuse(`reading an event failed: ${err}`);
+      return this.#refuse(`reading an event failed: ${told(err)}`);
     }
   }
 
@@ -94,7 +108,7 @@ class Packer {
     try {
       return this.#put(key, row, row.version);
     } catch (err) {
-      return this.#refuse(`reading a row failed: ${err}`);
+      return this.#refuse(`reading a row failed: ${told(err)}`);
     }
   }
 
@@ -128,9 +142,9 @@ class Packer {
     let what = row.fromSitemap ? PUT | FROM_SITEMAP : PUT;
     let cadence = typeof interval === 'number' ? interval : numberOf(interval);
     if (this.classify !== undefined) {
-      const said = this.classify(key, row);
-      what |= this.#judged(said);
-      cadence = isObject(said) ? numberOf(said.cadenceMs) : Number.NaN;
+      const { route = null, cadenceMs = null, carried = false } = this.classify(key, row) ?? {};
+      cadence = numberOf(cadenceMs);
+      what |= this.#judged(route, carried);
     }
     // Nothing of the host's runs from here on: a getter or classifier may have packed events of its own, which come first.
     if (this.full) return this.#refuse('too many events at once');
@@ -151,11 +165,10 @@ class Packer {
     return true;
   }
 
-  /** @param {Classified | undefined} said */
-  #judged(said) {
-    if (said === null || said === undefined) return HOST_JUDGED | REFUSED;
-    const { route, carried } = said;
-    if (typeof route !== 'string' || !/** @type {any} */ (route).isWellFormed()) {
+  /** @param {string | null} route @param {unknown} carried */
+  #judged(route, carried) {
+    if (route === null) return HOST_JUDGED | REFUSED;
+    if (typeof route !== 'string' || !(/** @type {any} */ (route).isWellFormed())) {
       throw new TypeError('the classifier gave no route name');
     }
     this.routes ??= [];

@@ -21,18 +21,26 @@ function works(command, args) {
 }
 
 if (!works('cargo', ['--version'])) {
-  stop('Rust is missing: install it (https://rustup.rs, or the packages `cargo` and `rustc` at 1.95 or newer).');
+  stop(
+    'Rust is missing: install it (https://rustup.rs, or the packages `cargo` and `rustc` at 1.95 or newer).',
+  );
 }
 if (process.platform !== 'win32' && !works('cc', ['--version'])) {
-  stop('A C linker is missing: install one (Debian: apt-get install gcc libc6-dev; macOS: xcode-select --install).');
+  stop(
+    'A C linker is missing: install one (Debian: apt-get install gcc libc6-dev; macOS: xcode-select --install).',
+  );
 }
 process.stderr.write('Building the addon (a minute or two the first time) ...\n');
 try {
   execFileSync('cargo', ['build', '--release', '--locked'], { cwd: root, stdio: 'inherit' });
 } catch {
-  stop('The build failed: the messages above say where. Rust 1.95 or newer is needed (`rustc --version`).');
+  stop(
+    'The build failed: the messages above say where. Rust 1.95 or newer is needed (`rustc --version`).',
+  );
 }
-const metadata = execFileSync('cargo', ['metadata', '--format-version=1', '--no-deps'], { cwd: root });
+const metadata = execFileSync('cargo', ['metadata', '--format-version=1', '--no-deps'], {
+  cwd: root,
+});
 const target = JSON.parse(metadata.toString()).target_directory;
 const library = LIBRARY[/** @type {'darwin'} */ (process.platform)] ?? 'libqueue_keeper.so';
 // Renamed into place: a process that has the old one loaded keeps it.

@@ -117,6 +117,7 @@ impl Shared {
 struct Opened {
     shared: Arc<Shared>,
     config: Config,
+    manual: Option<f64>,
 }
 
 static REGISTRY: Mutex<Option<HashMap<String, Opened>>> = Mutex::new(None);
@@ -127,9 +128,10 @@ pub fn open(name: &str, config: Option<Config>, manual: Option<f64>) -> Option<A
     let mut registry = REGISTRY.lock();
     let opened = registry.get_or_insert_default().entry(name.to_owned()).or_insert_with(|| {
         let config = config.clone().unwrap_or_default();
-        Opened { shared: Arc::new(Shared::new(config.clone(), manual)), config }
+        Opened { shared: Arc::new(Shared::new(config.clone(), manual)), config, manual }
     });
-    config.is_none_or(|config| config == opened.config).then(|| opened.shared.clone())
+    let same = config.is_none_or(|config| config == opened.config && manual == opened.manual);
+    same.then(|| opened.shared.clone())
 }
 
 #[cfg(test)]

@@ -1,12 +1,22 @@
 //! Whether another copy of this addon is loaded in the process. Two copies are two registries: two queues that know nothing of each
 //! other. On Linux the kernel says what is mapped; elsewhere `index.js` sees what its own thread has loaded.
 
-/// The path of another copy that is mapped into this process.
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// This copy was alone when it was first asked: whichever comes later is the second, however often it is tried.
+static FIRST: AtomicBool = AtomicBool::new(false);
+
+/// The path of another copy that was mapped into this process before this one.
 pub fn other() -> Option<String> {
+    if FIRST.load(Ordering::Acquire) {
+        return None;
+    }
     #[cfg(target_os = "linux")]
     {
-        let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-        among(&maps, other as fn() -> Option<String> as usize)
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        let found = among(&maps, other as fn() -> Option<String> as usize);
+        FIRST.store(found.is_none(), Ordering::Release);
+        found
     }
     #[cfg(not(target_os = "linux"))]
     None

@@ -3,6 +3,9 @@
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::error::{Code, Result, error, failed, snapshot};
 use crate::queue::keeper::Keeper;
@@ -13,10 +16,41 @@ fn unusable(what: &str, path: &Path, err: &io::Error) -> super::error::Error {
     error(Code::Io, format!("cannot {what} the snapshot {}: {err}", path.display()))
 }
 
+/// Files being written, and queues being written: one save each.
+static SAVING: Mutex<(Vec<PathBuf>, Vec<usize>)> = Mutex::new((Vec::new(), Vec::new()));
+
+/// The right to save this queue to this file, given back when dropped.
+struct Turn<'a> {
+    path: &'a Path,
+    queue: usize,
+}
+
+impl Turn<'_> {
+    fn take<'a>(shared: &Arc<Shared>, path: &'a Path) -> Option<Turn<'a>> {
+        let queue = Arc::as_ptr(shared) as usize;
+        let (paths, queues) = &mut *SAVING.lock();
+        if paths.iter().any(|other| other == path) || queues.contains(&queue) {
+            return None;
+        }
+        paths.push(path.to_owned());
+        queues.push(queue);
+        Some(Turn { path, queue })
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let (paths, queues) = &mut *SAVING.lock();
+        paths.retain(|other| other != self.path);
+        queues.retain(|other| *other != self.queue);
+    }
+}
+
 /// Writes `image` to `path`: to a file beside it, synced, then renamed over it, then the folder synced.
 fn write(image: &Image, path: &Path) -> io::Result<u64> {
+    // The name is the same every time, so that what a killed process left is overwritten.
     let mut temporary = path.as_os_str().to_owned();
-    temporary.push(format!(".{}.tmp", std::process::id()));
+    temporary.push(".tmp");
     let temporary = PathBuf::from(temporary);
     let written = (|| {
         let mut out = BufWriter::with_capacity(1 << 20, File::create(&temporary)?);
@@ -53,10 +87,12 @@ pub struct Saved {
 }
 
 /// Saves the queue as it is at this moment.
-pub fn save(shared: &Shared, path: &Path) -> Result<Saved> {
+pub fn save(shared: &Arc<Shared>, path: &Path) -> Result<Saved> {
     let start = std::time::Instant::now();
+    let busy = || error(Code::Busy, "a snapshot of this queue, or to this file, is being written already: wait for it");
+    let _turn = Turn::take(shared, path).ok_or_else(busy)?;
     if !shared.with(Keeper::begin_image).map_err(failed)? {
-        return Err(error(Code::Busy, "a snapshot of this queue is being written already: wait for it"));
+        return Err(busy());
     }
     let image = shared.in_slices(Keeper::go_on_imaging).map_err(failed)?;
     let bytes = write(&image, path).map_err(|err| unusable("write", path, &err))?;

@@ -375,6 +375,12 @@ impl Native {
         self.call(|_| Ok(self.max_listed))
     }
 
+    /// Whether hosts classify the rows of this queue.
+    #[napi(getter)]
+    pub fn classified(&self) -> Result<bool> {
+        self.with(|keeper| keeper.config().classify)
+    }
+
     /// Closes the handle. The queue of a name stays.
     #[napi]
     pub fn close(&self, env: &Env) -> Result<()> {
@@ -543,6 +549,12 @@ impl Native {
     #[napi(getter)]
     pub fn next_change(&self) -> Result<Option<f64>> {
         self.with(|keeper| keeper.next_change())
+    }
+
+    #[napi]
+    pub fn due_minute_of(&self, key: Utf16String) -> Result<Option<u32>> {
+        let key = wtf8(&key);
+        self.with(|keeper| keeper.due_minute_of(&key))
     }
 
     #[napi]
@@ -791,7 +803,7 @@ fn rejected(err: error::Error) -> napi::Error {
 /// Runs file work where no JavaScript waits for it; a panic poisons the queue.
 async fn off_thread<R: Send + 'static>(
     shared: Arc<Shared>,
-    f: impl FnOnce(&Shared) -> Result<R> + Send + 'static,
+    f: impl FnOnce(&Arc<Shared>) -> Result<R> + Send + 'static,
 ) -> Result<R> {
     let done = tokio::task::spawn_blocking(move || {
         catch_unwind(AssertUnwindSafe(|| f(&shared))).unwrap_or_else(|_| {

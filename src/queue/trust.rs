@@ -112,7 +112,7 @@ pub struct WalkReport {
 #[serde(rename_all = "camelCase")]
 pub struct TopCheck {
     /// When keys were last handed out to be read, ms since the epoch.
-    pub at: f64,
+    pub at: Option<f64>,
     /// Keys handed out since the start.
     pub checked: u64,
     /// Of these, found wrong and put right.

@@ -232,7 +232,7 @@ impl Keeper {
             }
         }
         if !keys.is_empty() {
-            self.trust.top_check.at = self.now.wall;
+            self.trust.top_check.at = Some(self.now.wall);
             self.trust.top_check.checked += keys.len() as u64;
         }
         keys

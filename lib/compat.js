@@ -1,0 +1,188 @@
+'use strict';
+// The drop-in for the component's JS keeper (SPEC.md section 13): the same names and behaviour on the native queue.
+
+const { QueueKeeper } = require('../index.js');
+
+/** The edges between lateness bins, in cadences. */
+const LATENESS_EDGES = Object.freeze([0.25, 1, 2, 4]);
+
+/**
+ * @typedef {{nowMs?: number, sitemapBoost?: number, changedHeadStart?: number, urgentHeadStart?: number,
+ *   changedDemand?: boolean}} Ranking
+ */
+
+/**
+ * The score of a row (SPEC.md section 4).
+ * @param {{dueAt: number, fromSitemap?: boolean, changed?: boolean, urgent?: boolean, demandPeriodMs?: number | null}} row
+ * @param {Ranking & {nowMs: number, intervalMs: number}} ranking
+ */
+function scoreOf(row, ranking) {
+  const { nowMs, intervalMs, sitemapBoost = 1, changedDemand = false } = ranking;
+  const late = Math.max(0, nowMs - row.dueAt);
+  const period = row.changed && changedDemand ? row.demandPeriodMs : null;
+  const divisor = period ?? intervalMs;
+  const score = (divisor > 0 ? late / divisor : late) * (row.fromSitemap ? sitemapBoost : 1);
+  let headStart = 0;
+  if (row.changed) headStart = ranking.changedHeadStart ?? 0;
+  else if (row.urgent) headStart = ranking.urgentHeadStart ?? 0;
+  const counts = Number.isFinite(headStart) && headStart > 0;
+  return counts ? score + headStart * Math.max(1, sitemapBoost) : score;
+}
+
+/**
+ * @param {{classify: import('..').Classify, now?: () => number, flowMinutes?: number}} options
+ */
+function createQueueKeeper({ classify, now = Date.now, flowMinutes = 60 }) {
+  if (typeof classify !== 'function') throw new TypeError('classify must be a function');
+  /** What the classifier threw: the JS keeper lets it through. @type {{thrown: unknown} | null} */
+  let failure = null;
+  const keeper = new QueueKeeper({
+    classify: (key, row) => {
+      try {
+        return classify(key, row);
+      } catch (thrown) {
+        failure = { thrown };
+        throw thrown;
+      }
+    },
+    now: now(),
+    flowMinutes,
+    maxListed: 100_000,
+    priority: { sitemapBoost: 1, changedHeadStart: 0, urgentHeadStart: 0, changedDemand: false },
+  });
+  let ranked = '';
+
+  function tick(nowMs = now()) {
+    keeper.setNow(nowMs);
+  }
+
+  /** @param {Ranking} ranking */
+  function rankBy({
+    sitemapBoost = 1,
+    changedHeadStart = 0,
+    urgentHeadStart = 0,
+    changedDemand = false,
+  }) {
+    const ranking = `${sitemapBoost} ${changedHeadStart} ${urgentHeadStart} ${changedDemand}`;
+    if (ranking === ranked) return;
+    keeper.configure({
+      priority: { sitemapBoost, changedHeadStart, urgentHeadStart, changedDemand },
+    });
+    ranked = ranking;
+  }
+
+  /** @param {string} key @param {any} value @param {{quiet?: boolean}} [options] */
+  function apply(key, value, { quiet = false } = {}) {
+    tick();
+    failure = null;
+    if (quiet) keeper.repair(key, value);
+    else if (value === null || value === undefined) keeper.applyAll([{ type: 'delete', id: key }]);
+    else keeper.applyAll([{ type: 'put', id: key, value }]);
+    if (failure !== null) throw /** @type {{thrown: unknown}} */ (failure).thrown;
+    return keeper.dueMinuteOf(key) !== null;
+  }
+
+  /** @param {number} k @param {Ranking & {skip?: (key: string) => boolean}} [ranking] */
+  function topK(k, ranking = {}) {
+    const { nowMs = now(), skip } = ranking;
+    rankBy(ranking);
+    tick(nowMs);
+    /** @type {Map<string, boolean>} */
+    const asked = new Map();
+    for (let want = k; ; want *= 2) {
+      const top = keeper.topK(Math.min(want, Number.MAX_SAFE_INTEGER));
+      /** @type {{entry: {cacheKey: string, dueAt: number, fromSitemap: boolean}, score: number}[]} */
+      const rows = [];
+      let skipped = 0;
+      for (const { key: cacheKey, dueAt, fromSitemap, score } of top.rows) {
+        if (rows.length >= k) break;
+        if (skip !== undefined && !asked.has(cacheKey))
+          asked.set(cacheKey, Boolean(skip(cacheKey)));
+        if (asked.get(cacheKey)) skipped++;
+        else rows.push({ entry: { cacheKey, dueAt, fromSitemap }, score });
+      }
+      if (rows.length >= k || top.complete) return { rows, skipped, complete: rows.length < k };
+    }
+  }
+
+  function dueSummary(nowMs = now()) {
+    tick(nowMs);
+    return keeper.dueSummary();
+  }
+
+  function state(nowMs = now()) {
+    tick(nowMs);
+    const { now: due, coming, lateness, flow, trust } = keeper.state();
+    return {
+      rows: trust.keeper.rows,
+      due: due.due,
+      dueSitemap: due.dueSitemap,
+      dueDiscovered: due.dueDiscovered,
+      dueChanged: due.dueChanged,
+      oldestChangedDueAt: due.oldestChangedAt,
+      dueUrgent: due.dueUrgent,
+      oldestUrgentDueAt: due.oldestUrgentAt,
+      changedByDemand: due.changedByDemand,
+      oldestDueAt: lateness.oldestDueAt,
+      nextDueAt: lateness.nextDueAt,
+      coming,
+      lateness: {
+        edges: lateness.edges,
+        sitemap: lateness.sitemap,
+        discovered: lateness.discovered,
+      },
+      byRoute: lateness.byRoute,
+      classes: lateness.classes,
+      flow,
+    };
+  }
+
+  /** @param {string} key */
+  function describe(key) {
+    const described = keeper.describe(key);
+    if (described === null) return null;
+    const { dueAt: _, ...rest } = described;
+    return rest;
+  }
+
+  /** The row that would hold a key just so. @param {string} key */
+  function heldValue(key) {
+    const described = keeper.describe(key);
+    if (described === null) return null;
+    const { dueAt, fromSitemap, carried, cadenceMs, changed, urgent, demandPeriodMs } = described;
+    return {
+      nextRenderTime: dueAt,
+      fromSitemap,
+      effectiveInterval: carried ? cadenceMs : null,
+      changedAt: changed ? 1 : null,
+      urgentAt: urgent ? 1 : null,
+      demandPeriod: demandPeriodMs,
+    };
+  }
+
+  return {
+    apply,
+    tick,
+    topK,
+    dueSummary,
+    state,
+    describe,
+    heldValue,
+    /** @param {string} key */
+    has: (key) => keeper.dueMinuteOf(key) !== null,
+    keys: () => keeper.keys().values(),
+    /** @param {string} key */
+    dueMinuteOf: (key) => keeper.dueMinuteOf(key),
+    get version() {
+      return keeper.version;
+    },
+    get size() {
+      return keeper.size;
+    },
+    get classCount() {
+      return keeper.classCount;
+    },
+  };
+}
+
+module.exports = { createQueueKeeper, scoreOf, LATENESS_EDGES };
