@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -29,6 +29,8 @@ pub struct Shared {
     inner: Mutex<Inner>,
     poisoned: AtomicBool,
     start: Instant,
+    /// The handle that tells its garbage collector of the queue's memory; 0 where none does.
+    reporter: AtomicU64,
 }
 
 struct Inner {
@@ -53,7 +55,7 @@ impl Shared {
         let manual = manual.map(|wall| Now { wall, mono: 0.0 });
         let mut inner = Inner { keeper: Keeper::new(config.clone(), Now { wall: 0.0, mono: 0.0 }), manual };
         inner.keeper = Keeper::new(config, inner.now(start));
-        Shared { inner: Mutex::new(inner), poisoned: AtomicBool::new(false), start }
+        Shared { inner: Mutex::new(inner), poisoned: AtomicBool::new(false), start, reporter: AtomicU64::new(0) }
     }
 
     fn guarded<R>(&self, inner: &mut Inner, f: &mut impl FnMut(&mut Keeper) -> R) -> Result<R, Failure> {
@@ -72,6 +74,23 @@ impl Shared {
     fn lock(&self) -> Result<MutexGuard<'_, Inner>, Failure> {
         let inner = self.inner.lock();
         if self.poisoned.load(Ordering::Acquire) { Err(Failure::Poisoned) } else { Ok(inner) }
+    }
+
+    /// Whether the handle of this number is the one that reports the queue's memory: the first to ask is, until it gives up or
+    /// another takes over. Every thread has its own garbage collector, and one queue must not weigh on all of them.
+    pub fn reports(&self, handle: u64) -> bool {
+        let first = self.reporter.compare_exchange(0, handle, Ordering::AcqRel, Ordering::Acquire);
+        first.is_ok() || first == Err(handle)
+    }
+
+    /// From now on this handle reports.
+    pub fn take_over_reports(&self, handle: u64) {
+        self.reporter.store(handle, Ordering::Release);
+    }
+
+    /// This handle reports no more.
+    pub fn give_up_reports(&self, handle: u64) {
+        let _ = self.reporter.compare_exchange(handle, 0, Ordering::AcqRel, Ordering::Acquire);
     }
 
     /// Gives the queue up: a panic has been caught elsewhere while something was done for it.

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-use napi::bindgen_prelude::{Float64ArraySlice, Utf16String};
+use napi::bindgen_prelude::{Float64ArraySlice, ObjectFinalize, Utf16String};
 use napi::{Env, JsString};
 use napi_derive::napi;
 use serde::Serialize;
@@ -44,10 +44,14 @@ fn boundary<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|_| Err(poisoned()))
 }
 
+/// Numbers for handles, from 1.
+static NEXT_HANDLE: AtomicU64 = AtomicU64::new(1);
+
 /// A handle on a queue.
-#[napi]
+#[napi(custom_finalize)]
 pub struct Native {
     shared: Arc<Shared>,
+    number: u64,
     hasher: KeyHasher,
     closed: AtomicBool,
     /// The epoch at which this handle became the feeder; 0 where it never did.
@@ -269,12 +273,19 @@ impl Native {
             shared.with(|keeper| (keeper.hasher(), keeper.config().max_listed)).map_err(failed)?;
         Ok(Native {
             shared,
+            number: NEXT_HANDLE.fetch_add(1, Ordering::Relaxed),
             hasher,
             closed: AtomicBool::new(false),
             epoch: AtomicU64::new(0),
             reported: AtomicI64::new(0),
             max_listed: u32::try_from(max_listed).unwrap_or(u32::MAX),
         })
+    }
+
+    /// Returns what the garbage collector knows of in all, this queue and others.
+    fn report(&self, env: &Env, bytes: i64) -> i64 {
+        let before = self.reported.swap(bytes, Ordering::AcqRel);
+        env.adjust_external_memory(bytes - before).unwrap_or(0)
     }
 
     /// What every call on a handle runs in.
@@ -293,19 +304,27 @@ impl Native {
     }
 
     /// What only the feeder may do: refused once another has taken over.
-    fn fed<R>(&self, keeper: &Keeper, f: impl FnOnce() -> R) -> Result<R> {
+    fn fed(&self, keeper: &Keeper) -> Result<()> {
         let epoch = self.epoch.load(Ordering::Acquire);
         if epoch != 0 && epoch != keeper.epoch() {
             return Err(error(Code::Deposed, "another feeder has taken over this queue: stop feeding it from here"));
         }
-        Ok(f())
+        Ok(())
     }
 
     fn feeding<R>(&self, f: impl FnOnce(&mut Keeper) -> Result<R>) -> Result<R> {
         self.with(|keeper| {
-            self.fed(keeper, || ())?;
+            self.fed(keeper)?;
             f(keeper)
         })?
+    }
+}
+
+impl ObjectFinalize for Native {
+    fn finalize(self, env: Env) -> napi::Result<()> {
+        self.report(&env, 0);
+        self.shared.give_up_reports(self.number);
+        Ok(())
     }
 }
 
@@ -386,20 +405,20 @@ impl Native {
     pub fn close(&self, env: &Env) -> Result<()> {
         boundary(|| {
             self.closed.store(true, Ordering::Release);
-            let reported = self.reported.swap(0, Ordering::AcqRel);
-            let _ = env.adjust_external_memory(-reported);
+            self.report(env, 0);
+            self.shared.give_up_reports(self.number);
             Ok(())
         })
     }
 
-    /// Tells the garbage collector how much memory the queue takes, where that has changed.
+    /// Tells the garbage collector how much memory the queue takes, where this is the handle to tell. Returns all that it
+    /// knows of, in bytes.
     #[napi]
     pub fn report_memory(&self, env: &Env) -> Result<f64> {
         self.call(|shared| {
-            let bytes = shared.with(|keeper| keeper.bytes()).map_err(failed)? as i64;
-            let before = self.reported.swap(bytes, Ordering::AcqRel);
-            let _ = env.adjust_external_memory(bytes - before);
-            Ok(bytes as f64)
+            let bytes =
+                if shared.reports(self.number) { shared.with(|keeper| keeper.bytes()).map_err(failed)? } else { 0 };
+            Ok(self.report(env, bytes as i64) as f64)
         })
     }
 
@@ -417,7 +436,7 @@ impl Native {
             let names = routes.unwrap_or_default();
             let (mut i, mut applied) = (0, 0);
             let done = shared.in_slices(|keeper| {
-                if let Err(err) = self.fed(keeper, || ()) {
+                if let Err(err) = self.fed(keeper) {
                     return Some(Err(err));
                 }
                 let end = batch.ends.len().min(i + SLICE);
@@ -619,7 +638,16 @@ impl Native {
     #[napi]
     pub fn begin_walk(&self, load: bool) -> Result<f64> {
         let kind = if load { WalkKind::Load } else { WalkKind::Verify };
-        self.feeding(|keeper| Ok(keeper.begin_walk(kind) as f64))
+        self.call(|shared| {
+            let begun = shared.in_slices(|keeper| {
+                if let Err(err) = self.fed(keeper) {
+                    return Some(Err(err));
+                }
+                keeper.abandon_walk();
+                keeper.clean_marks(SLICE * 16).then(|| Ok(keeper.begin_walk(kind) as f64))
+            });
+            begun.map_err(failed)?
+        })
     }
 
     /// Rows as a walk has read them. A kind other than 0 is a row whose key cannot be read.
@@ -637,7 +665,7 @@ impl Native {
             let names = routes.unwrap_or_default();
             let mut i = 0;
             let done = shared.in_slices(|keeper| {
-                if let Err(err) = self.fed(keeper, || ()).and_then(|()| the_walk(keeper, walk)) {
+                if let Err(err) = self.fed(keeper).and_then(|()| the_walk(keeper, walk)) {
                     return Some(Err(err));
                 }
                 let end = batch.ends.len().min(i + SLICE);
@@ -670,7 +698,7 @@ impl Native {
     ) -> Result<Vec<JsString<'env>>> {
         self.call(|shared| {
             let done = shared.in_slices(|keeper| {
-                if let Err(err) = self.fed(keeper, || ()).and_then(|()| the_walk(keeper, walk)) {
+                if let Err(err) = self.fed(keeper).and_then(|()| the_walk(keeper, walk)) {
                     return Some(Err(err));
                 }
                 keeper.end_walk(partial, unreadable as u64, SLICE * 16).map(Ok)
@@ -726,6 +754,7 @@ impl Native {
     pub fn take_feeder(&self) -> Result<f64> {
         let epoch = self.with(|keeper| keeper.take_feeder())?;
         self.epoch.store(epoch, Ordering::Release);
+        self.shared.take_over_reports(self.number);
         Ok(epoch as f64)
     }
 

@@ -3,6 +3,8 @@
 //! Minutes are held in pages of 256, in order. A page with few minutes in use is a short sorted list, so that a class
 //! of one row costs little; a page with many is indexed directly. The rows of a minute are linked through their records.
 
+use smallvec::SmallVec;
+
 use super::table::{NONE, RowId, Table};
 use super::time::Minute;
 
@@ -20,7 +22,7 @@ pub struct Bucket {
 }
 
 enum Minutes {
-    Sparse(Vec<(u8, Bucket)>),
+    Sparse(SmallVec<[(u8, Bucket); 1]>),
     Dense(Box<Dense>),
 }
 
@@ -98,7 +100,8 @@ impl Page {
 
     fn bytes(&self) -> usize {
         match &self.minutes {
-            Minutes::Sparse(list) => list.capacity() * size_of::<(u8, Bucket)>(),
+            Minutes::Sparse(list) if list.spilled() => list.capacity() * size_of::<(u8, Bucket)>(),
+            Minutes::Sparse(_) => 0,
             Minutes::Dense(_) => size_of::<Dense>(),
         }
     }
@@ -128,7 +131,7 @@ impl Buckets {
     fn update(&mut self, minute: Minute, bucket: Bucket, rows: i32) {
         let (number, slot) = split(minute);
         let at = self.page(number).unwrap_or_else(|at| {
-            self.pages.insert(at, Page { number, rows: 0, minutes: Minutes::Sparse(Vec::new()) });
+            self.pages.insert(at, Page { number, rows: 0, minutes: Minutes::Sparse(SmallVec::new()) });
             at
         });
         let page = &mut self.pages[at];

@@ -120,8 +120,8 @@ pub struct Keeper {
     pub(super) watch: Watch,
     pub(super) walk: Option<Walk>,
     pub(super) walks: u64,
-    /// Marks of a walk that did not end are still on rows.
-    pub(super) stale_marks: bool,
+    /// Marks of a walk that did not end are still on rows: from this one on.
+    pub(super) stale_marks: Option<RowId>,
     /// Rows dropped through changes of nodes since the last walk ended.
     pub(super) lost_since_walk: u64,
     pub(super) unverified: u64,
@@ -162,7 +162,7 @@ impl Keeper {
             watch: Watch::default(),
             walk: None,
             walks: 0,
-            stale_marks: false,
+            stale_marks: None,
             lost_since_walk: 0,
             unverified: 0,
             reclassify: None,
@@ -840,7 +840,7 @@ impl Keeper {
         assert_eq!(unverified, self.unverified, "keeper: unverified rows");
         let noted: HashSet<RowId> = rows.iter().copied().filter(|row| self.table.noted(*row)).collect();
         assert_eq!(noted, self.leases.rows().collect(), "keeper: rows with a lease entry");
-        if self.walk.is_none() && !self.stale_marks {
+        if self.walk.is_none() && self.stale_marks.is_none() {
             assert!(rows.iter().all(|row| self.table.mark(*row) == Mark::None), "keeper: marks without a walk");
         }
         if !self.config.classify && self.reclassify.is_none() {

@@ -57,15 +57,21 @@ pub struct Walked {
 }
 
 impl Keeper {
-    /// Begins a walk; one under way is abandoned. Returns its number.
+    /// Goes on taking off the marks that an abandoned walk has left, up to `most` rows; true once there are none.
+    pub fn clean_marks(&mut self, most: usize) -> bool {
+        let Some(cursor) = self.stale_marks else { return true };
+        let mut slice = Vec::new();
+        self.stale_marks = self.table.scan(cursor, most, |row| slice.push(row));
+        for row in slice {
+            self.table.set_mark(row, Mark::None);
+        }
+        self.stale_marks.is_none()
+    }
+
+    /// Begins a walk; one under way is abandoned. Returns its number. Where marks are left to be cleaned, all are cleaned now.
     pub fn begin_walk(&mut self, kind: WalkKind) -> u64 {
         self.abandon_walk();
-        if self.stale_marks {
-            for row in self.table.rows() {
-                self.table.set_mark(row, Mark::None);
-            }
-            self.stale_marks = false;
-        }
+        self.clean_marks(usize::MAX);
         if kind == WalkKind::Load {
             self.trust.load_started_at = Some(self.now.wall);
         }
@@ -92,7 +98,7 @@ impl Keeper {
     /// Gives up the walk under way.
     pub fn abandon_walk(&mut self) {
         if self.walk.take().is_some() {
-            self.stale_marks = true;
+            self.stale_marks = Some(0);
         }
     }
 
