@@ -135,6 +135,7 @@ class QueueKeeper {
   #packer;
   #classify;
   #out = new Float64Array(HEAD + OUT * 256);
+  /** What `confirm` and `repair` pack into; null while they do. @type {Packer | null} */
   #one;
   /** What `applyAll` packs into; null while it does. @type {Packer | null} */
   #all;

@@ -142,9 +142,17 @@ class Packer {
     let what = row.fromSitemap ? PUT | FROM_SITEMAP : PUT;
     let cadence = typeof interval === 'number' ? interval : numberOf(interval);
     if (this.classify !== undefined) {
-      const { route = null, cadenceMs = null, carried = false } = this.classify(key, row) ?? {};
-      cadence = numberOf(cadenceMs);
-      what |= this.#judged(route, carried);
+      const said = this.classify(key, row);
+      if (said === null || said === undefined) what |= HOST_JUDGED | REFUSED;
+      else {
+        const { route, cadenceMs, carried } = said;
+        if (typeof route !== 'string' || !(/** @type {any} */ (route).isWellFormed())) {
+          throw new TypeError('the classifier gave no route name');
+        }
+        if (typeof cadenceMs !== 'number') throw new TypeError('the classifier gave no cadence');
+        cadence = cadenceMs;
+        what |= HOST_JUDGED | (carried ? CARRIED : 0) | (this.#place(route) << ROUTE_SHIFT);
+      }
     }
     // Nothing of the host's runs from here on: a getter or classifier may have packed events of its own, which come first.
     if (this.full) return this.#refuse('too many events at once');
@@ -165,16 +173,11 @@ class Packer {
     return true;
   }
 
-  /** @param {string | null} route @param {unknown} carried */
-  #judged(route, carried) {
-    if (route === null) return HOST_JUDGED | REFUSED;
-    if (typeof route !== 'string' || !(/** @type {any} */ (route).isWellFormed())) {
-      throw new TypeError('the classifier gave no route name');
-    }
+  /** The place of a route among those of this batch. @param {string} route */
+  #place(route) {
     this.routes ??= [];
-    let place = this.routes.indexOf(route);
-    if (place < 0) place = this.routes.push(route) - 1;
-    return HOST_JUDGED | (carried ? CARRIED : 0) | (place << ROUTE_SHIFT);
+    const place = this.routes.indexOf(route);
+    return place < 0 ? this.routes.push(route) - 1 : place;
   }
 
   /** @param {unknown} key @param {number} kind @param {unknown} version */

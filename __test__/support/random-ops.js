@@ -254,18 +254,25 @@ function makeRow(r, now) {
   return row;
 }
 
-/**
- * A number that grows with time, in no order within 8 minutes: an older event is never more than 10 minutes late.
- * @param {Random} r @param {number} passed ms
- */
-const makeVersion = (r, passed) =>
-  Math.floor(passed / (8 * MINUTE)) * 1000 + r.int(20) + r.pick([0, 0, 0.5]);
+/** Made to grow with time by `dated`. @param {Random} r */
+const makeVersion = (r) => r.int(20) + r.pick([0, 0, 0.5]);
 
-/** @param {Random} r @param {string[]} keys @param {number} now @param {number} passed */
-function makeEvent(r, keys, now, passed) {
+/**
+ * Versions come in any order within 8 minutes and grow from one 8 minutes to the next: an event is never so late that
+ * its version may be forgotten (10 minutes).
+ * @param {any} event @param {Model} model
+ */
+function dated(event, model) {
+  if (typeof event !== 'object' || event === null) return event;
+  if (!Number.isFinite(event.version)) return { ...event };
+  return { ...event, version: Math.floor(model.mono / (8 * MINUTE)) * 1000 + event.version };
+}
+
+/** @param {Random} r @param {string[]} keys @param {number} now */
+function makeEvent(r, keys, now) {
   const id = r.pick(keys);
   const version = r.chance(0.5)
-    ? makeVersion(r, passed)
+    ? makeVersion(r)
     : r.weighted([
         [9, () => undefined],
         [1, () => r.pick([null, Number.NaN, Number.POSITIVE_INFINITY, '7', {}])],
@@ -353,7 +360,6 @@ function plan(seed, steps, { dropIn = false } = {}) {
   options.priority = makePriority(r);
 
   let now = options.now;
-  let passed = 0;
   const clock = () => {
     const to = r.weighted([
       [30, () => now + r.between(0, 90_000)],
@@ -365,11 +371,10 @@ function plan(seed, steps, { dropIn = false } = {}) {
       [1, () => now + r.between(1, 4) * 86_400_000],
       [1, () => now - r.between(1, 2) * 86_400_000],
     ]);
-    passed += Math.max(0, to - now);
     now = Math.max(0, to);
     return { op: 'setNow', ms: now };
   };
-  const event = () => makeEvent(r, keys, now, passed);
+  const event = () => makeEvent(r, keys, now);
   const events = () => Array.from({ length: r.between(1, 12) }, event);
   const lease = () => r.int(1000);
   const reads = r.weighted([
@@ -384,7 +389,7 @@ function plan(seed, steps, { dropIn = false } = {}) {
       .map((key) => ({
         key,
         read: r.chance(0.6) ? { as: 'kept' } : makeRead(r, now),
-        version: r.chance(0.3) ? makeVersion(r, passed) : undefined,
+        version: r.chance(0.3) ? makeVersion(r) : undefined,
       })),
     between: r.chance(0.7) ? events() : [],
     suspects: {
@@ -444,8 +449,14 @@ function plan(seed, steps, { dropIn = false } = {}) {
   return { options, keys, ops, dropIn };
 }
 
+/** @param {any} subject @param {Model} model @param {any[]} events @returns {[any, any]} */
+function applyBoth(subject, model, events) {
+  const list = events.map((event) => dated(event, model));
+  return [subject.applyAll(list.map(copy)), model.applyAll(list)];
+}
+
 /** A copy that neither side can change for the other. @param {any} row @returns {any} */
-const copy = (row) => (row === null || row === undefined ? row : { ...row });
+const copy = (row) => (typeof row === 'object' && row !== null ? { ...row } : row);
 
 /** @param {Model} model @param {string} key @param {any} read */
 function readRow(model, key, read) {
@@ -470,18 +481,18 @@ function execute(subject, model, op, grants) {
   switch (op.op) {
     case 'apply': {
       const before = { model: model.version, subject: subject.version };
-      subject.apply(copy(op.event));
-      model.apply(op.event);
-      const moved = [subject.version !== before.subject, model.version !== before.model];
+      const event = dated(op.event, model);
+      subject.apply(copy(event));
+      model.apply(event);
       // An event that changes nothing leaves the version alone; one that moves a row does not.
-      return [{ moved: moved[0] }, { moved: moved[1] }];
+      return [
+        { moved: subject.version !== before.subject },
+        { moved: model.version !== before.model },
+      ];
     }
     case 'applyAll': {
-      const counts = model.applyAll(op.events);
+      const [got, counts] = applyBoth(subject, model, op.events);
       // A drop-in keeper counts no events: it answers undefined.
-      const got = subject.applyAll(
-        op.events.map((/** @type {any} */ e) => (e && typeof e === 'object' ? copy(e) : e)),
-      );
       return [got, got === undefined ? undefined : counts];
     }
     case 'quiet': {
@@ -563,13 +574,16 @@ function walkBoth(subject, model, op) {
     const rows = [];
     for (const { key, read, version } of part) {
       const row = readRow(model, key, read);
-      if (row) rows.push({ ...row, cacheKey: key, ...(version === undefined ? {} : { version }) });
+      if (!row) continue;
+      rows.push(
+        dated({ ...row, cacheKey: key, ...(version === undefined ? {} : { version }) }, model),
+      );
     }
     for (const walk of walks) walk.rows(rows);
   };
   const half = op.rows.length >> 1;
   chunk(op.rows.slice(0, half));
-  const applied = [subject.applyAll(op.between.map(copy)), model.applyAll(op.between)];
+  const applied = applyBoth(subject, model, op.between);
   chunk(op.rows.slice(half));
   const reports = walks.map((walk) => {
     const report = walk.end({});
@@ -584,10 +598,7 @@ function walkBoth(subject, model, op) {
         : { missing: report.missing + (report.gained ?? 0), mismatched: report.mismatched }),
     };
   });
-  const between = [
-    subject.applyAll(op.suspects.between.map(copy)),
-    model.applyAll(op.suspects.between),
-  ];
+  const between = applyBoth(subject, model, op.suspects.between);
   const repaired = reports[1]?.suspects.map((key, i) => {
     const read = op.suspects.reads[i];
     if (read === null) return []; // not answered, or by a later repair
@@ -752,19 +763,38 @@ function runPlan(make, run, compare) {
 }
 
 /**
- * Leaves out operations as long as the run still goes wrong.
- * @param {(options: Options) => any} make @param {Plan} run @param {string[]} [compare]
+ * Leaves out operations, and then events and rows of those left, as long as the run goes wrong in the same way.
+ * @param {(options: Options) => any} make @param {Plan} run @param {string} where @param {string[]} [compare]
  */
-function shrink(make, run, compare) {
-  const until = Date.now() + 10_000;
+function shrink(make, run, where, compare) {
+  const until = Date.now() + 15_000;
   let ops = run.ops;
-  for (let size = ops.length >> 1; size >= 1; size >>= 1) {
-    let at = 0;
-    while (at < ops.length && Date.now() < until) {
-      const fewer = [...ops.slice(0, at), ...ops.slice(at + size)];
-      const failure = runPlan(make, { ...run, ops: fewer }, compare);
-      if (failure) ops = fewer.slice(0, failure.step + 1);
-      else at += size;
+  /** @param {any[]} list @param {(fewer: any[]) => Op[]} put */
+  const cut = (list, put) => {
+    let left = list;
+    for (let size = Math.max(1, left.length >> 1); size >= 1; size >>= 1) {
+      for (let at = 0; at < left.length && Date.now() < until; ) {
+        const fewer = left.toSpliced(at, size);
+        const tried = put(fewer);
+        const failure = runPlan(make, { ...run, ops: tried }, compare);
+        if (failure?.where === where) {
+          left = fewer;
+          ops = tried.slice(0, failure.step + 1);
+          if (list === run.ops) left = ops;
+        } else {
+          at += size;
+        }
+      }
+    }
+  };
+  cut(ops, (fewer) => fewer);
+  for (const [place, op] of ops.entries()) {
+    for (const name of ['events', 'rows', 'between']) {
+      if (Array.isArray(op[name])) {
+        cut(op[name], (fewer) =>
+          ops.with(place, { .../** @type {Op} */ (ops[place]), [name]: fewer }),
+        );
+      }
     }
   }
   return { ...run, ops };
@@ -778,7 +808,8 @@ function runModel({ make, seed, steps, compare, dropIn = false }) {
   const whole = plan(seed, steps, { dropIn });
   const first = runPlan(make, whole, compare);
   if (!first) return;
-  const short = shrink(make, { ...whole, ops: whole.ops.slice(0, first.step + 1) }, compare);
+  const until = { ...whole, ops: whole.ops.slice(0, first.step + 1) };
+  const short = shrink(make, until, first.where, compare);
   const failure = runPlan(make, short, compare) ?? first;
   const show = (/** @type {any} */ value) =>
     inspect(value, { depth: 9, breakLength: 160, maxStringLength: 120 });

@@ -322,9 +322,12 @@ impl Native {
 
 impl ObjectFinalize for Native {
     fn finalize(self, env: Env) -> napi::Result<()> {
-        self.report(&env, 0);
-        self.shared.give_up_reports(self.number);
-        Ok(())
+        boundary(|| {
+            self.report(&env, 0);
+            self.shared.give_up_reports(self.number);
+            Ok(())
+        })
+        .map_err(rejected)
     }
 }
 
@@ -540,8 +543,7 @@ impl Native {
 
     #[napi]
     pub fn release(&self, key: Utf16String, token: Option<f64>) -> Result<&'static str> {
-        let key = wtf8(&key);
-        self.with(|keeper| match keeper.release(&key, token.map(|token| token as Token)) {
+        self.with(|keeper| match keeper.release(&wtf8(&key), token.map(|token| token as Token)) {
             Released::Released => "released",
             Released::Expired => "expired",
             Released::Superseded => "superseded",
@@ -572,8 +574,7 @@ impl Native {
 
     #[napi]
     pub fn due_minute_of(&self, key: Utf16String) -> Result<Option<u32>> {
-        let key = wtf8(&key);
-        self.with(|keeper| keeper.due_minute_of(&key))
+        self.with(|keeper| keeper.due_minute_of(&wtf8(&key)))
     }
 
     #[napi]
@@ -586,8 +587,10 @@ impl Native {
             first_due_minute: Option<u32>,
             earliest_not_yet_due_minute: Option<u32>,
         }
-        let (due, rows, first, earliest) = self.with(|keeper| keeper.due_summary())?;
-        json(&Summary { rows, due, first_due_minute: first, earliest_not_yet_due_minute: earliest })
+        self.with(|keeper| {
+            let (due, rows, first, earliest) = keeper.due_summary();
+            json(&Summary { rows, due, first_due_minute: first, earliest_not_yet_due_minute: earliest })
+        })?
     }
 
     #[napi]
@@ -598,9 +601,8 @@ impl Native {
 
     #[napi]
     pub fn describe(&self, key: Utf16String) -> Result<Option<String>> {
-        let key = wtf8(&key);
         let described = self.with(|keeper| {
-            keeper.describe(&key).map(|(class, route, minute)| {
+            keeper.describe(&wtf8(&key)).map(|(class, route, minute)| {
                 json(&Described {
                     due_at: start_of(minute),
                     minute,
@@ -619,9 +621,7 @@ impl Native {
 
     #[napi]
     pub fn explain(&self, key: Utf16String) -> Result<String> {
-        let key = wtf8(&key);
-        let explanation = self.with(|keeper| keeper.explain(&key))?;
-        json(&explanation)
+        self.with(|keeper| json(&keeper.explain(&wtf8(&key))))?
     }
 
     /// Changes the configuration; returns rows moved and rows dropped.
@@ -730,8 +730,8 @@ impl Native {
 
     #[napi]
     pub fn repair(&self, key: Utf16String, numbers: Option<&[f64]>, route: Option<String>) -> Result<bool> {
-        let key = wtf8(&key);
         self.feeding(|keeper| {
+            let key = wtf8(&key);
             let names: Vec<String> = route.into_iter().collect();
             Ok(with_routes(keeper, &names, |keeper, routes| {
                 let row = numbers.filter(|numbers| numbers.len() >= STRIDE).map(|numbers| unpack(numbers, routes));
@@ -742,20 +742,21 @@ impl Native {
 
     #[napi]
     pub fn set_phase(&self, phase: String, resyncing: Option<bool>, error: Option<String>) -> Result<()> {
-        let unknown = || self::error::error(Code::Argument, format!("{phase:?} is not a phase"));
-        let named = Phase::named(&phase).ok_or_else(unknown)?;
         self.feeding(|keeper| {
-            keeper.set_phase(named, resyncing, error);
+            let unknown = || self::error::error(Code::Argument, format!("{phase:?} is not a phase"));
+            keeper.set_phase(Phase::named(&phase).ok_or_else(unknown)?, resyncing, error);
             Ok(())
         })
     }
 
     #[napi]
     pub fn take_feeder(&self) -> Result<f64> {
-        let epoch = self.with(|keeper| keeper.take_feeder())?;
-        self.epoch.store(epoch, Ordering::Release);
-        self.shared.take_over_reports(self.number);
-        Ok(epoch as f64)
+        self.with(|keeper| {
+            let epoch = keeper.take_feeder();
+            self.epoch.store(epoch, Ordering::Release);
+            self.shared.take_over_reports(self.number);
+            epoch as f64
+        })
     }
 
     #[napi]

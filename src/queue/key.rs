@@ -69,6 +69,17 @@ fn unit_at(bytes: &[u8], at: usize, out: &mut Vec<u16>) -> usize {
     len
 }
 
+/// Whether `bytes` are what [`from_utf16`] makes of some string.
+pub fn is_wtf8(bytes: &[u8]) -> bool {
+    if std::str::from_utf8(bytes).is_ok() {
+        return true;
+    }
+    let (mut units, mut back) = (Vec::new(), Vec::new());
+    to_utf16(bytes, &mut units);
+    from_utf16(&units, &mut back);
+    back == bytes
+}
+
 /// How keys are hashed: seeded at random once a queue, so that no outsider can choose keys that
 /// collide. Nothing that a caller can see depends on it.
 #[derive(Clone, Debug, Default)]
@@ -128,8 +139,11 @@ mod tests {
 
     #[test]
     fn invalid_bytes_do_not_panic() {
-        for bytes in [&[0xFF][..], &[0xE2, 0x82], &[0xF0, 0x9F, 0xA6], &[0x80, 0x61], &[0xC0, 0x80]] {
+        let pair = [0xED, 0xA0, 0xBD, 0xED, 0xB8, 0x80];
+        for bytes in [&[0xFF][..], &[0xE2, 0x82], &[0xF0, 0x9F, 0xA6], &[0x80, 0x61], &[0xC0, 0x80], &pair] {
             to_utf16(bytes, &mut Vec::new());
+            assert!(!is_wtf8(bytes), "{bytes:?}");
         }
+        assert!(is_wtf8(&pair[..3]), "a lone surrogate");
     }
 }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::class::{ClassId, ClassKey};
 use super::keeper::{Classified, Judge, Keeper};
+use super::key::is_wtf8;
 use super::records::{Arena, NONE, RowId};
 use super::row::Row;
 use super::time::{Minute, start_of};
@@ -32,6 +33,8 @@ pub enum SnapshotError {
     Version(u32),
     /// It is of another node.
     Foreign(String),
+    /// It cannot be read.
+    Io(String),
 }
 
 /// The first frame.
@@ -261,16 +264,24 @@ fn damaged(what: &str) -> SnapshotError {
     ))
 }
 
+/// What a failed read says of the file: that it ends early, or nothing.
+fn unread(err: &std::io::Error) -> SnapshotError {
+    match err.kind() {
+        std::io::ErrorKind::UnexpectedEof => damaged("it ends early"),
+        _ => SnapshotError::Io(format!("the snapshot cannot be read: {err}")),
+    }
+}
+
 fn read_frame(from: &mut dyn Read, frame: &mut Vec<u8>) -> Result<(), SnapshotError> {
     let mut head = [0; 8];
-    from.read_exact(&mut head).map_err(|_| damaged("it ends early"))?;
+    from.read_exact(&mut head).map_err(|err| unread(&err))?;
     let [a, b, c, d, crc @ ..] = head;
     let len = u32::from_le_bytes([a, b, c, d]) as usize;
     if len > LONGEST_FRAME {
         return Err(damaged("a frame is too long"));
     }
     frame.clear();
-    let read = from.take(len as u64).read_to_end(frame).map_err(|_| damaged("it cannot be read"))?;
+    let read = from.take(len as u64).read_to_end(frame).map_err(|err| unread(&err))?;
     if read < len {
         return Err(damaged("it ends early"));
     }
@@ -284,7 +295,7 @@ impl Restoring {
     /// Opens a snapshot: checks what it is before anything is kept.
     pub fn open(mut from: Box<dyn Read + Send>) -> Result<Restoring, SnapshotError> {
         let mut magic = [0; 12];
-        from.read_exact(&mut magic).map_err(|_| damaged("it is too short"))?;
+        from.read_exact(&mut magic).map_err(|err| unread(&err))?;
         let [magic @ .., a, b, c, d] = magic;
         if magic != *MAGIC {
             return Err(damaged("it does not begin as a snapshot does"));
@@ -397,6 +408,9 @@ impl Restoring {
                     let mut key = std::mem::take(&mut self.key);
                     key.extend_from_slice(self.bytes(len)?);
                     self.key = key;
+                    if !is_wtf8(&self.key) {
+                        return Err(damaged("a key that is no string"));
+                    }
                     self.rows += 1;
                     return self.minute.map(Some).ok_or_else(|| damaged("a row without a minute"));
                 }

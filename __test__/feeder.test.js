@@ -1,0 +1,552 @@
+'use strict';
+
+const assert = require('node:assert/strict');
+const fs = require('node:fs');
+const os = require('node:os');
+const path = require('node:path');
+const { after, afterEach, before, beforeEach, describe, test } = require('node:test');
+const { QueueKeeper } = require('..');
+const { Feeder } = require('../lib/feeder.js');
+const { openTable, startWriter } = require('../lib/standalone/table.js');
+const { assertKeeperEqualsTable } = require('./support/compare.js');
+const { until } = require('./support/until.js');
+
+const MINUTE = 60_000;
+const ROWS = 2_500;
+
+/** @type {string} */
+let folder;
+/** @type {Awaited<ReturnType<typeof startWriter>>} */
+let writer;
+/** @type {ReturnType<typeof openTable>} */
+let table;
+/** Of the queue, as each thread has its own; the feeders have others. @type {any} */
+let keeper;
+/** @type {string} */
+let name;
+/** @type {InstanceType<typeof Feeder>[]} */
+let feeders = [];
+
+before(async () => {
+  folder = fs.mkdtempSync(path.join(os.tmpdir(), 'queue-feeder-'));
+});
+after(() => fs.rmSync(folder, { recursive: true, force: true }));
+
+let number = 0;
+beforeEach(async () => {
+  const data = path.join(folder, String(number++));
+  writer = await startWriter(data);
+  table = openTable(data, writer.connect());
+  await table.write(
+    Array.from({ length: ROWS }, (_, i) => ({ key: key(i), row: { nextRenderTime: i * MINUTE } })),
+  );
+  name = `feeder-test-${number}`;
+  keeper = QueueKeeper.open(name);
+  feeders = [];
+});
+afterEach(async () => {
+  await Promise.all(feeders.map((feeder) => feeder.stop()));
+  keeper.close();
+  await table.close();
+  await writer.stop();
+});
+
+/** @param {number} i */
+function key(i) {
+  return `https://shop.example/${String(i).padStart(6, '0')}`;
+}
+
+/** @param {Partial<import('../lib/feeder.js').FeederOptions>} [options] */
+function feed(options = {}) {
+  const handle = /** @type {any} */ (QueueKeeper.open(name));
+  const feeder = new Feeder({ keeper: handle, table, random: () => 0, ...options });
+  feeders.push(feeder);
+  return feeder.start();
+}
+
+/** @param {() => boolean} [also] */
+function live(also = () => true) {
+  return until('the keeper to be live', () => keeper.state().trust.live && also());
+}
+
+/** Once no event is under way any more. */
+async function settled() {
+  const probe = `probe:${Math.random()}`;
+  await table.put(probe, { nextRenderTime: 1 });
+  await until('the probe', () => keeper.describe(probe) !== null);
+}
+
+/**
+ * The table with something wrong.
+ *
+ * @param {Partial<import('../lib/schedule-table.js').ScheduleTable>} faults
+ * @returns {import('../lib/schedule-table.js').ScheduleTable}
+ */
+function faulty(faults) {
+  return {
+    subscribe: (listener, onClose) => table.subscribe(listener, onClose),
+    walk: (range) => table.walk(range),
+    get: (key) => table.get(key),
+    put: (key, row) => table.put(key, row),
+    delete: (key) => table.delete(key),
+    ...faults,
+  };
+}
+
+function gate() {
+  /** @type {() => void} */
+  let open = () => {};
+  const opened = new Promise((resolve) => {
+    open = () => resolve(undefined);
+  });
+  return { opened, open };
+}
+
+describe('loading', () => {
+  test('serves claims from the first chunk on, is live at the end, and then keeps the table exactly', async () => {
+    const second = gate();
+    let chunks = 0;
+    feed({
+      table: faulty({
+        walk: async (range) => {
+          chunks += 1;
+          if (chunks === 2) await second.opened;
+          return table.walk(range);
+        },
+      }),
+    });
+    assert.equal(keeper.status, 'unready');
+    await until('the second chunk', () => chunks === 2);
+    assert.equal(keeper.state().trust.phase, 'loading');
+    assert.equal(keeper.claim(1).jobs[0].key, key(0));
+    second.open();
+    await live();
+    await assertKeeperEqualsTable(keeper, table);
+    assert.equal(keeper.state().trust.exact, true);
+  });
+
+  test('a write made while the walk is past its row, or short of it, is kept as written', async () => {
+    const second = gate();
+    let chunks = 0;
+    feed({
+      table: faulty({
+        walk: async (range) => {
+          const rows = await table.walk(range);
+          chunks += 1;
+          // Read already, not yet handed over: what is written now is newer than these rows.
+          if (chunks === 2) await second.opened;
+          return rows;
+        },
+      }),
+    });
+    await until('the second chunk', () => chunks === 2);
+    for (const i of [5, 1_500, 2_400]) await table.put(key(i), { nextRenderTime: 9 * MINUTE });
+    for (const i of [6, 1_501, 2_401]) await table.delete(key(i));
+    await settled();
+    second.open();
+    await live();
+    await assertKeeperEqualsTable(keeper, table);
+  });
+
+  test('a failed load is tried again; meanwhile the phase says so and what is kept is served', async () => {
+    let failing = true;
+    let calls = 0;
+    const feeder = feed({
+      table: faulty({
+        walk: (range) => {
+          calls += 1;
+          if (failing && calls > 1) return Promise.reject(new Error('no disk'));
+          return table.walk(range);
+        },
+        get: () => Promise.reject(new Error('no disk')),
+      }),
+    });
+    await until('the partial load', () => feeder.listenerCount('x') === 0 && calls > 8);
+    assert.equal(keeper.claim(1).jobs.length, 1);
+    failing = false;
+    await feeder.verify();
+    await assertKeeperEqualsTable(keeper, table);
+  });
+
+  test('a table that cannot be read at all is a failed phase with its reason, until it can be', async () => {
+    let failing = true;
+    feed({
+      table: faulty({
+        walk: (range) => (failing ? Promise.reject(new Error('no disk')) : table.walk(range)),
+      }),
+    });
+    await until('the failure', () => keeper.state().trust.phase === 'failed');
+    assert.match(JSON.stringify(keeper.state().trust.keeper.lastError), /no disk/);
+    failing = false;
+    await live();
+    await assertKeeperEqualsTable(keeper, table);
+  });
+
+  test('a walk that hangs counts as failed', async () => {
+    let hangs = 3;
+    feed({
+      callMs: 50,
+      table: faulty({
+        walk: (range) => (hangs-- > 0 ? new Promise(() => {}) : table.walk(range)),
+      }),
+    });
+    await live();
+    await assertKeeperEqualsTable(keeper, table);
+  });
+
+  test('a subscription that cannot be opened is tried again', async () => {
+    let failures = 3;
+    feed({
+      table: faulty({
+        subscribe: (listener, onClose) =>
+          failures-- > 0 ? Promise.reject(new Error('no')) : table.subscribe(listener, onClose),
+      }),
+    });
+    await live();
+    await assertKeeperEqualsTable(keeper, table);
+  });
+});
+
+describe('unreadable rows', () => {
+  /**
+   * A store whose cursor dies on some rows, as Harper's does.
+   *
+   * @param {number[]} bad
+   * @param {{ listsKeys?: boolean }} [options]
+   */
+  function dyingOn(bad, { listsKeys = true } = {}) {
+    const keys = new Set(bad.map(key));
+    return faulty({
+      walk: async (range) => {
+        const rows = await table.walk(range);
+        if (range.keysOnly && listsKeys) return rows;
+        if (rows.some((row) => keys.has(row.cacheKey))) throw new Error('cannot decode');
+        return rows;
+      },
+      get: async (name) => {
+        if (keys.has(name)) throw new Error('cannot decode');
+        return table.get(name);
+      },
+    });
+  }
+  /** @type {[string, number[], number][]} */
+  const cases = [
+    ['one in the middle', [1_234], 1],
+    ['the first', [0], 1],
+    ['the last', [ROWS - 1], 1],
+    ['several, with good ones between them', [100, 101, 1_200, 2_300], 4],
+  ];
+  for (const [name, bad, count] of cases) {
+    test(`${name}: stepped over from both ends, all others are kept`, async () => {
+      feed({ table: dyingOn(bad) });
+      await live();
+      const { unreadableRows, partialLoad } = keeper.state().trust.keeper;
+      assert.deepEqual([unreadableRows, partialLoad], [count, false]);
+      await assertKeeperEqualsTable(keeper, table, { except: new Set(bad.map(key)) });
+    });
+  }
+
+  test('where keys cannot be listed either, both ends are kept and the load is partial', async () => {
+    feed({ table: dyingOn([1_000, 2_000], { listsKeys: false }) });
+    await live();
+    assert.equal(keeper.state().trust.keeper.partialLoad, true);
+    assert.equal(keeper.state().trust.exact, false);
+    assert.equal(keeper.size, 1_000 + (ROWS - 2_001));
+  });
+
+  test('one that was kept before stays kept through a verification', async () => {
+    const bad = new Set();
+    const feeder = feed({
+      table: faulty({
+        walk: async (range) =>
+          (await table.walk(range)).map((row) =>
+            bad.has(row.cacheKey) ? { cacheKey: row.cacheKey, unreadable: 'damaged' } : row,
+          ),
+        get: async (name) => {
+          if (bad.has(name)) throw new Error('damaged');
+          return table.get(name);
+        },
+      }),
+    });
+    await live();
+    bad.add(key(7));
+    await feeder.verify();
+    assert.equal(keeper.describe(key(7))?.minute, 7);
+    assert.equal(keeper.state().trust.keeper.unreadableRows, 1);
+  });
+});
+
+describe('verification', () => {
+  test('finds what was missed, repairs it, and counts it; the next one finds nothing', async () => {
+    let deaf = false;
+    const feeder = feed({
+      headCheckEveryMs: 1_000_000,
+      table: faulty({
+        subscribe: (listener, onClose) =>
+          table.subscribe((event) => deaf || listener(event), onClose),
+      }),
+    });
+    await live();
+    deaf = true;
+    for (let i = 0; i < 10; i++) await table.put(`new:${i}`, { nextRenderTime: 1 });
+    for (let i = 0; i < 20; i++) await table.put(key(i), { nextRenderTime: 1e12 });
+    for (let i = 100; i < 130; i++) await table.delete(key(i));
+    await new Promise((resolve) => setImmediate(resolve));
+    await feeder.verify();
+    const { verify, exact } = keeper.state().trust.keeper;
+    assert.deepEqual(
+      [verify.missing, verify.mismatched, verify.phantoms, verify.repaired],
+      [10, 20, 30, 60],
+    );
+    assert.equal(exact, false);
+    await assertKeeperEqualsTable(keeper, table);
+    await feeder.verify();
+    assert.equal(keeper.state().trust.keeper.verify.repaired, 0);
+    assert.equal(keeper.state().trust.exact, true);
+  });
+
+  test('comes by itself, every verifyEveryMs', async () => {
+    let walks = 0;
+    const feeder = feed({ verifyEveryMs: 20 });
+    feeder.on('walked', () => {
+      walks += 1;
+    });
+    await until('three walks', () => walks >= 3);
+  });
+
+  test('the head check repairs a stale row at the head of the queue, without a walk', async () => {
+    let deaf = false;
+    feed({
+      headCheckEveryMs: 10,
+      table: faulty({
+        subscribe: (listener, onClose) =>
+          table.subscribe((event) => deaf || listener(event), onClose),
+      }),
+    });
+    await live();
+    deaf = true;
+    // Beyond the 64 that the checks since have looked at.
+    const head = keeper.topK(1_500).rows[1_400].key;
+    await table.put(head, { nextRenderTime: 1e13 });
+    const before = keeper.state().trust.keeper.topCheck.checked;
+    for (const { key: name } of keeper.topK(1_400).rows) keeper.apply({ type: 'delete', id: name });
+    await until('the repair', () => keeper.describe(head)?.dueAt > 1e12);
+    assert.ok(keeper.state().trust.keeper.topCheck.checked > before);
+  });
+});
+
+describe('a closed subscription', () => {
+  test('is opened again and followed by a walk, which finds what was written in between', async () => {
+    /** @type {((why: Error) => void)[]} */
+    const closers = [];
+    let deaf = false;
+    let opened = 0;
+    const feeder = feed({
+      table: faulty({
+        subscribe: async (listener, onClose) => {
+          opened += 1;
+          deaf = false;
+          closers.push(onClose);
+          return table.subscribe((event) => deaf || listener(event), onClose);
+        },
+      }),
+    });
+    await live();
+    await until('the first walk’s end', () => opened === 1);
+    const phases = new Set();
+    const watch = setInterval(() => phases.add(keeper.state().trust.phase), 1);
+    const walked = new Promise((resolve) => feeder.once('walked', resolve));
+    deaf = true;
+    await table.put('missed', { nextRenderTime: 1 });
+    closers[0](new Error('the store let go'));
+    await walked;
+    clearInterval(watch);
+    assert.equal(opened, 2);
+    assert.deepEqual([...phases], ['live']);
+    assert.equal(keeper.describe('missed')?.minute, 0);
+    await settled();
+    await assertKeeperEqualsTable(keeper, table);
+  });
+
+  test('the real table’s, when its writing thread dies', async () => {
+    feed();
+    await live();
+    await writer.worker.terminate();
+    writer = await startWriter(path.join(folder, String(number - 1)));
+    table.attach(writer.connect());
+    await table.put('afterwards', { nextRenderTime: 1 });
+    await until('the row', () => keeper.describe('afterwards') !== null);
+  });
+});
+
+describe('taking over', () => {
+  test('the new feeder deposes the old, which ends without a word; claims go on, nothing is loaded anew', async () => {
+    const first = feed();
+    await live();
+    const deposed = new Promise((resolve) => first.once('deposed', resolve));
+    const { epoch } = keeper.state().trust.keeper;
+    const second = feed();
+    assert.ok(keeper.claim(5).jobs.length === 5);
+    const walked = new Promise((resolve) => second.once('walked', resolve));
+    await deposed;
+    assert.equal((await walked).kind, 'verify');
+    assert.equal(keeper.state().trust.keeper.epoch, epoch + 1);
+    assert.equal(keeper.state().trust.phase, 'live');
+    await table.put('after', { nextRenderTime: 1 });
+    await until('the row', () => keeper.describe('after') !== null);
+    await assertKeeperEqualsTable(keeper, table);
+  });
+
+  test('one that was stopped in the middle of its load is followed by one that loads', async () => {
+    const second = gate();
+    const first = feed({
+      table: faulty({
+        walk: async (range) => {
+          if (range.after !== null) await second.opened;
+          return table.walk(range);
+        },
+      }),
+    });
+    await until('the first chunk', () => keeper.size === 1_000);
+    await first.stop();
+    feed();
+    await live();
+    await assertKeeperEqualsTable(keeper, table);
+    second.open();
+  });
+});
+
+describe('status', () => {
+  test('a row that becomes due by a write is announced at once, and so are pause and resume', async () => {
+    await Promise.all(Array.from({ length: ROWS }, (_, i) => table.delete(key(i))));
+    /** @type {string[]} */
+    const said = [];
+    feed().on('status', (status) => said.push(status));
+    await until('empty', () => said.at(-1) === 'empty');
+    await table.put('k', { nextRenderTime: 1 });
+    await until('queued', () => said.at(-1) === 'queued', { withinMs: 2_000 });
+    keeper.pause();
+    await until('paused', () => said.at(-1) === 'paused', { withinMs: 2_000 });
+    keeper.resume();
+    await until('queued again', () => said.at(-1) === 'queued', { withinMs: 2_000 });
+    assert.deepEqual(said.slice(-4), ['empty', 'queued', 'paused', 'queued']);
+  });
+
+  test('a row that becomes due by the clock is announced at its minute, not before', async () => {
+    let now = 1_000 * MINUTE - 40;
+    keeper.close();
+    keeper = new QueueKeeper({ now });
+    await Promise.all(Array.from({ length: ROWS }, (_, i) => table.delete(key(i))));
+    await table.put('k', { nextRenderTime: 1_000 * MINUTE });
+    /** @type {string[]} */
+    const said = [];
+    feed({
+      keeper,
+      time: {
+        now: () => now,
+        after: (ms, then) => {
+          const timer = setTimeout(then, ms);
+          return () => clearTimeout(timer);
+        },
+        turn: () => new Promise((resolve) => setImmediate(resolve)),
+      },
+    }).on('status', (status) => said.push(status));
+    await until('empty', () => said.at(-1) === 'empty');
+    now = 1_000 * MINUTE;
+    keeper.setNow(now);
+    await until('queued', () => said.at(-1) === 'queued', { withinMs: 2_000 });
+  });
+});
+
+describe('peers', () => {
+  test('are waited for before the load, and taken over when they are seen', async () => {
+    /** @type {string[] | null} */
+    let peers = null;
+    let walks = 0;
+    feed({
+      peers: () => peers,
+      table: faulty({
+        walk: (range) => {
+          walks += 1;
+          return table.walk(range);
+        },
+      }),
+    });
+    await until('the phase', () => keeper.state().trust.phase === 'waiting-for-peers');
+    assert.equal(walks, 0);
+    peers = ['other'];
+    await live();
+    assert.ok(keeper.size > 0.3 * ROWS && keeper.size < 0.7 * ROWS, `${keeper.size} of ${ROWS}`);
+  });
+
+  test('are waited for no longer than their grace', async () => {
+    feed({ peers: () => null, peersWaitMs: 300 });
+    await live();
+    await assertKeeperEqualsTable(keeper, table);
+  });
+
+  test('that change are followed, and the rows gained are not counted as missed', async () => {
+    let peers = ['other'];
+    feed({ peers: () => peers, headCheckEveryMs: 20 });
+    await live();
+    peers = ['third'];
+    await until('the verification', () => keeper.state().trust.keeper.verify !== null);
+    const { verify } = keeper.state().trust.keeper;
+    assert.ok(verify.gained > 0);
+    assert.equal(verify.missing, 0);
+    assert.equal(keeper.state().trust.exact, true);
+  });
+});
+
+describe('the snapshot', () => {
+  test('saved on a stop, it is there before the first chunk of the next process', async () => {
+    const snapshot = path.join(folder, 'queue.snapshot');
+    const first = feed({ snapshot });
+    await live();
+    await first.stop({ phase: 'stopped' });
+    keeper.close();
+    name += '-restarted';
+    keeper = QueueKeeper.open(name);
+    const walk = gate();
+    feed({
+      snapshot,
+      table: faulty({
+        walk: async (range) => {
+          await walk.opened;
+          return table.walk(range);
+        },
+      }),
+    });
+    await until('the rows', () => keeper.size === ROWS);
+    assert.equal(keeper.claim(1).jobs.length, 1);
+    assert.equal(keeper.state().trust.live, false);
+    walk.open();
+    await live();
+    await assertKeeperEqualsTable(keeper, table);
+  });
+
+  test('one that is damaged is told of and does not matter', async () => {
+    const snapshot = path.join(folder, 'damaged.snapshot');
+    fs.writeFileSync(snapshot, 'not a snapshot');
+    /** @type {string[]} */
+    const log = [];
+    feed({ snapshot, log: (_, message) => log.push(message) });
+    await live();
+    await assertKeeperEqualsTable(keeper, table);
+    assert.ok(log.some((line) => /no snapshot was read/.test(line)));
+  });
+});
+
+describe('the end', () => {
+  test('after stop nothing is fed and nothing keeps the process', async () => {
+    const feeder = feed();
+    await live();
+    await feeder.stop();
+    await feeder.stop();
+    const { version } = keeper;
+    await table.put('late', { nextRenderTime: 1 });
+    await new Promise((resolve) => setTimeout(resolve, 30));
+    assert.equal(keeper.version, version);
+    await assert.rejects(feeder.verify(), /does not run/);
+  });
+});
