@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-use napi::bindgen_prelude::{Float64ArraySlice, ObjectFinalize, Utf16String};
+use napi::bindgen_prelude::{Float64ArraySlice, ObjectFinalize, PromiseRaw, ToNapiValue, Utf16String};
 use napi::{Env, JsString};
 use napi_derive::napi;
 use serde::Serialize;
@@ -764,18 +764,28 @@ impl Native {
         self.with(|keeper| keeper.metrics())
     }
 
+    /// The queue is named here, on the JavaScript thread: once this returns, the thread may end and the handle be gone.
     #[napi]
-    pub async fn save_snapshot(&self, path: String) -> napi::Result<SavedSnapshot> {
-        let (path, shared) = (PathBuf::from(path), self.call(|_| Ok(self.shared.clone())).map_err(rejected)?);
-        let saved = off_thread(shared, move |shared| file::save(shared, &path)).await.map_err(rejected)?;
-        Ok(SavedSnapshot { rows: saved.rows as f64, bytes: saved.bytes as f64, ms: saved.ms })
+    pub fn save_snapshot<'env>(&self, env: &'env Env, path: String) -> Result<PromiseRaw<'env, SavedSnapshot>> {
+        self.call(|_| {
+            let (path, shared) = (PathBuf::from(path), self.shared.clone());
+            off_thread(env, shared, move |shared| {
+                let saved = file::save(shared, &path)?;
+                Ok(SavedSnapshot { rows: saved.rows as f64, bytes: saved.bytes as f64, ms: saved.ms })
+            })
+        })
     }
 
+    /// See [`Self::save_snapshot`].
     #[napi]
-    pub async fn load_snapshot(&self, path: String) -> napi::Result<LoadedSnapshot> {
-        let (path, shared) = (PathBuf::from(path), self.call(|_| Ok(self.shared.clone())).map_err(rejected)?);
-        let loaded = off_thread(shared, move |shared| file::load(shared, &path)).await.map_err(rejected)?;
-        Ok(LoadedSnapshot { rows: loaded.rows as f64, saved_at: loaded.saved_at, ms: loaded.ms })
+    pub fn load_snapshot<'env>(&self, env: &'env Env, path: String) -> Result<PromiseRaw<'env, LoadedSnapshot>> {
+        self.call(|_| {
+            let (path, shared) = (PathBuf::from(path), self.shared.clone());
+            off_thread(env, shared, move |shared| {
+                let loaded = file::load(shared, &path)?;
+                Ok(LoadedSnapshot { rows: loaded.rows as f64, saved_at: loaded.saved_at, ms: loaded.ms })
+            })
+        })
     }
 
     #[napi]
@@ -831,15 +841,20 @@ fn rejected(err: error::Error) -> napi::Error {
 }
 
 /// Runs file work where no JavaScript waits for it; a panic poisons the queue.
-async fn off_thread<R: Send + 'static>(
+fn off_thread<'env, R: ToNapiValue + Send + 'static>(
+    env: &'env Env,
     shared: Arc<Shared>,
     f: impl FnOnce(&Arc<Shared>) -> Result<R> + Send + 'static,
-) -> Result<R> {
-    let done = tokio::task::spawn_blocking(move || {
-        catch_unwind(AssertUnwindSafe(|| f(&shared))).unwrap_or_else(|_| {
-            shared.poison();
-            Err(poisoned())
-        })
-    });
-    done.await.unwrap_or_else(|_| Err(error(Code::Io, "the file work was cut off: the process is ending")))
+) -> Result<PromiseRaw<'env, R>> {
+    let work = async move {
+        let done = tokio::task::spawn_blocking(move || {
+            catch_unwind(AssertUnwindSafe(|| f(&shared))).unwrap_or_else(|_| {
+                shared.poison();
+                Err(poisoned())
+            })
+        });
+        let cut_off = |_| Err(error(Code::Io, "the file work was cut off: the process is ending"));
+        done.await.unwrap_or_else(cut_off).map_err(rejected)
+    };
+    env.spawn_future(work).map_err(|err| error(Code::Io, err.reason.clone()))
 }

@@ -229,6 +229,10 @@ impl Keeper {
         if !touched {
             let changed = self.change(hash, found, &key, target, Kind::Repair);
             self.count_repair(changed);
+            if let (Some(row), Some(_)) = (found, target) {
+                // It has just been read from the table.
+                self.set_verified(row);
+            }
             self.mark_touched(hash, found, &key, changed);
         }
         if let Some(due) = due {

@@ -492,6 +492,7 @@ impl Keeper {
         if (found.is_none() || self.reclassify.is_some()) && !self.owns(key) {
             self.touch(hash, found, key);
             let changed = self.change(hash, found, key, None, Kind::Repair);
+            self.mark_touched(hash, found, key, changed);
             self.count_lost(changed);
             return Outcome::Ignored;
         }
@@ -772,7 +773,7 @@ impl Keeper {
 
     /// Sets the phase, by the feeder. What is kept is the whole table from the end of the first walk on.
     pub fn set_phase(&mut self, phase: Phase, resyncing: Option<bool>, error: Option<String>) {
-        if self.trust.loaded_at.is_none() {
+        if !self.walked() {
             self.whole = phase == Phase::Live && self.epoch == 0;
         }
         self.phase = phase;
@@ -784,11 +785,16 @@ impl Keeper {
         }
     }
 
+    /// Whether a walk has ended, a load or a verification: from then on it is walks that say whether the table is kept whole.
+    fn walked(&self) -> bool {
+        self.trust.loaded_at.is_some() || self.trust.verify.is_some()
+    }
+
     /// Makes whoever calls the feeder: returns its epoch.
     pub fn take_feeder(&mut self) -> u64 {
         self.epoch += 1;
         self.epoch_at = Some(self.now.wall);
-        if self.epoch == 1 && self.trust.loaded_at.is_none() {
+        if self.epoch == 1 && !self.walked() {
             // From here on a feeder answers for what is kept, and has not walked the table yet.
             self.whole = false;
             self.phase = Phase::Starting;

@@ -96,12 +96,11 @@ impl Keeper {
                 "How long the longest overdue row has been due.",
                 oldest,
             );
-            let worst = state.lateness.classes.first().and_then(|class| class.oldest_lateness_cadences);
             text.gauge(
                 "keeper_worst_lateness_cadences",
                 "cadences",
                 "How late the latest row is, in its own cadences.",
-                worst.unwrap_or(0.0),
+                self.worst_lateness(),
             );
             let rates = self.rates();
             let per_minute = "rows a minute, over the last ten whole minutes.";

@@ -251,6 +251,15 @@ impl Keeper {
         }
     }
 
+    /// How late the latest row is, in its own cadences; 0 where nothing is due.
+    pub fn worst_lateness(&self) -> f64 {
+        let late = self
+            .classes
+            .due_by(self.minute)
+            .filter_map(|(id, first)| cadences_late(first, self.minute, self.classes.get(id).key.cadence));
+        late.fold(0.0, f64::max)
+    }
+
     /// ms until nothing is later than its cadence: rows later than that, divided by how much faster rows are finished
     /// than they come due (a fluid queue: Kleinrock, Queueing Systems II, 1976, chapter 2). 0 where none is, `None`
     /// where the backlog does not shrink.

@@ -22,7 +22,6 @@ pub enum WalkKind {
 pub struct Walk {
     id: u64,
     kind: WalkKind,
-    started_wall: f64,
     started_mono: f64,
     /// Keys without a row that were touched since the walk began. Kept rows carry a mark.
     touched: HashSet<u64>,
@@ -79,7 +78,6 @@ impl Keeper {
         self.walk = Some(Walk {
             id: self.walks,
             kind,
-            started_wall: self.now.wall,
             started_mono: self.now.mono,
             touched: HashSet::new(),
             report: WalkReport::default(),
@@ -191,7 +189,7 @@ impl Keeper {
         self.trust.unreadable_rows = unreadable;
         if walk.kind == WalkKind::Load {
             self.trust.loaded_at = Some(self.now.wall);
-            self.trust.load_ms = Some(self.now.wall - walk.started_wall);
+            self.trust.load_ms = Some(report.ms);
             self.trust.load_rows = report.scanned;
             self.trust.partial_load = partial;
         } else {
