@@ -7,7 +7,14 @@ const { QueueKeeper } = require('..');
 const { assertAddsUp } = require('./support/compare.js');
 const { fnv1a } = require('./support/model.js');
 const { DUE, HOUR, MINUTE, START } = require('./support/keepers.js');
-const { assertFields, assertHasFields, gone, keysOf, manual, put } = require('./support/keepers.js');
+const {
+  assertFields,
+  assertHasFields,
+  gone,
+  keysOf,
+  manual,
+  put,
+} = require('./support/keepers.js');
 
 const ROW_FIELDS = 'key dueAt fromSitemap changed urgent score';
 const JOB_FIELDS = `${ROW_FIELDS} token expiresAt`;
@@ -345,15 +352,38 @@ describe('odd keys and values', () => {
   });
 
   test('a due time of any other kind is not coerced: the row is not kept, and a kept one is dropped', () => {
-    const bad = [Number.NaN, Infinity, -Infinity, -1, -0.5, 1e300, null, undefined, true, false, {}];
+    const bad = [
+      Number.NaN,
+      Infinity,
+      -Infinity,
+      -1,
+      -0.5,
+      1e300,
+      null,
+      undefined,
+      true,
+      false,
+      {},
+    ];
     const more = [[], [5], '', ' ', '0x10', '12px', 'NaN', 'Infinity', '-5', '1,5', '1_000', '1n'];
-    const last = [new Date(Number.NaN), -1n, 10n ** 400n, Symbol('s'), () => 5, { valueOf: () => 5 }];
+    const last = [
+      new Date(Number.NaN),
+      -1n,
+      10n ** 400n,
+      Symbol('s'),
+      () => 5,
+      { valueOf: () => 5 },
+    ];
     for (const due of [...bad, ...more, ...last]) {
       assert.equal(kept(due), null, `${typeof due} ${String(due)}`);
       const keeper = manual();
       keeper.applyAll([put('a'), put('a', { nextRenderTime: due })]);
       assert.equal(keeper.size, 0, `${typeof due} ${String(due)}`);
-      assert.equal(trustOf(keeper).malformed, 0, 'it is a row that is not kept, not a malformed one');
+      assert.equal(
+        trustOf(keeper).malformed,
+        0,
+        'it is a row that is not kept, not a malformed one',
+      );
     }
   });
 
@@ -433,6 +463,15 @@ describe('what an event is made of never throws', () => {
     assert.equal(typeof trustOf(keeper).lastError, 'string');
   });
 
+  test('what an event threw does not make the state document long', () => {
+    const keeper = manual();
+    const long = () => {
+      throw new Error('x'.repeat(1_000_000));
+    };
+    keeper.apply(Object.defineProperty({}, 'type', { get: long }));
+    assert.ok(trustOf(keeper).lastError.length < 10_000);
+  });
+
   test('a proxy that answers is read as what it says', () => {
     const keeper = manual();
     keeper.apply(new Proxy(put('a', new Proxy({ ...DUE }, {})), {}));
@@ -473,7 +512,18 @@ describe('what an event is made of never throws', () => {
     const keeper = manual();
     keeper.apply(put('a'));
     const { version } = keeper;
-    for (const type of ['message', 'publish', 'end_txn', 'reload', 'PUT', '', 5, null, undefined, {}]) {
+    for (const type of [
+      'message',
+      'publish',
+      'end_txn',
+      'reload',
+      'PUT',
+      '',
+      5,
+      null,
+      undefined,
+      {},
+    ]) {
       keeper.apply({ type, id: 'a', value: { nextRenderTime: 5 } });
     }
     keeper.apply([]);
@@ -585,9 +635,13 @@ describe('claims, leases and holds on a manual clock', () => {
     const keeper = manual({ leases: { leaseMs: 60_000, missLimit: 2 } });
     keeper.apply(put('a'));
     let now = START;
+    const pass = (/** @type {number} */ ms) => {
+      now += ms;
+      keeper.setNow(now);
+    };
     const miss = () => {
       assert.deepEqual(keysOf(keeper.claim(1).jobs), ['a']);
-      keeper.setNow((now += 60_000));
+      pass(60_000);
     };
     for (let i = 0; i < 3; i++) miss();
     for (const [misses, hold] of [
@@ -601,11 +655,11 @@ describe('claims, leases and holds on a manual clock', () => {
       assertFields(held[0], 'key misses until');
       assert.equal(keeper.state().now.heldKeys, 1);
       assert.deepEqual(keeper.explain('a').hold, { misses, until: now + hold });
-      keeper.setNow((now += hold));
+      pass(hold);
       miss();
     }
     keeper.claim(1);
-    keeper.setNow((now += 960_000));
+    pass(960_000);
     const [{ token }] = keeper.claim(1).jobs;
     keeper.apply(put('a', { nextRenderTime: now - MINUTE }));
     assert.equal(keeper.release('a', token), 'released');
@@ -644,7 +698,9 @@ describe('claims, leases and holds on a manual clock', () => {
   test('confirm gives a stale row back without a miss and repairs what was kept', () => {
     const keeper = manual();
     keeper.applyAll([put('later'), put('deleted'), put('no time')]);
-    const tokens = Object.fromEntries(keeper.claim(3).jobs.map(({ key, token }) => [key, token]));
+    const tokens = Object.fromEntries(
+      keeper.claim(3).jobs.map((/** @type {any} */ { key, token }) => [key, token]),
+    );
     assert.equal(keeper.confirm(tokens.later, LATER), false);
     assert.equal(keeper.confirm(tokens.deleted, null), false);
     assert.equal(keeper.confirm(tokens['no time'], { nextRenderTime: null }), false);
@@ -705,12 +761,28 @@ describe('claims, leases and holds on a manual clock', () => {
     assert.equal(keeper.state().now.inFlight, 0);
   });
 
+  test('tokens are safe integers, each its own, on whatever clock', () => {
+    for (const now of [0, START, Date.UTC(2250, 0, 1), Date.UTC(9999, 0, 1)]) {
+      const keeper = manual({ now });
+      keeper.applyAll(['a', 'b', 'c'].map((key) => put(key, { nextRenderTime: 0 })));
+      const tokens = keeper.claim(3).jobs.map((/** @type {any} */ { token }) => token);
+      assert.equal(new Set(tokens).size, 3, `${now}: ${tokens}`);
+      for (const token of tokens) {
+        assert.ok(Number.isSafeInteger(token), `${now}: ${token}`);
+        assert.equal(keeper.confirm(token, { nextRenderTime: 0 }), true);
+      }
+    }
+  });
+
   test('pause grants nothing and goes on counting; resume grants again', () => {
     const keeper = manual();
     keeper.apply(put('a'));
     keeper.pause();
     const claim = keeper.claim(1);
-    assert.deepEqual([claim.jobs, claim.refused, claim.status, claim.due], [[], 'paused', 'paused', 1]);
+    assert.deepEqual(
+      [claim.jobs, claim.refused, claim.status, claim.due],
+      [[], 'paused', 'paused', 1],
+    );
     assert.equal(keeper.status, 'paused');
     keeper.apply(put('b'));
     assert.equal(keeper.state().now.due, 2);
@@ -755,8 +827,14 @@ describe('walks, head checks and repairs', () => {
     const keeper = manual();
     keeper.applyAll([put('same'), put('different'), put('phantom')]);
     const walk = keeper.beginWalk('verify');
-    walk.rows([{ cacheKey: 'different', ...LATER }, { cacheKey: 'missing', ...DUE }]);
-    walk.rows([{ cacheKey: 'same', ...DUE }, { cacheKey: 'not kept', nextRenderTime: null }]);
+    walk.rows([
+      { cacheKey: 'different', ...LATER },
+      { cacheKey: 'missing', ...DUE },
+    ]);
+    walk.rows([
+      { cacheKey: 'same', ...DUE },
+      { cacheKey: 'not kept', nextRenderTime: null },
+    ]);
     const { suspects, ...report } = walk.end();
     assertHasFields(
       report,
@@ -778,7 +856,9 @@ describe('walks, head checks and repairs', () => {
       [1, 3],
     );
     const clean = keeper.beginWalk('verify');
-    clean.rows(['different', 'missing', 'same'].map((cacheKey) => ({ cacheKey, ...walked(cacheKey) })));
+    clean.rows(
+      ['different', 'missing', 'same'].map((cacheKey) => ({ cacheKey, ...walked(cacheKey) })),
+    );
     assert.deepEqual(clean.end().suspects, []);
     assert.equal(keeper.state().trust.exact, true);
     keeper.validate();
@@ -922,25 +1002,38 @@ describe('configure', () => {
   });
 
   test('rows gained through a change of nodes are counted apart, and leave the state exact', () => {
-    const keeper = manual({ node: 'a', nodes: ['b'] });
-    const key = keyOf('b');
-    keeper.apply(put(key));
-    assert.equal(keeper.size, 0);
-    keeper.configure({ nodes: ['c'] });
+    const score = (/** @type {string} */ key, /** @type {string} */ node) =>
+      fnv1a(`${key}|${node}`);
+    const keys = Array.from({ length: 100 }, (_, i) => `https://shop.example/${i}`);
+    const gained = keys.filter(
+      (key) =>
+        score(key, 'alpha') < score(key, 'beta') && score(key, 'alpha') >= score(key, 'gamma'),
+    );
+    assert.ok(gained.length > 0);
+    const keeper = manual({ node: 'alpha', nodes: ['beta'] });
+    keeper.applyAll(keys.map((key) => put(key)));
+    keeper.configure({ nodes: ['gamma'] });
     const walk = keeper.beginWalk('verify');
-    walk.rows([{ cacheKey: key, ...DUE }]);
+    walk.rows(keys.map((cacheKey) => ({ cacheKey, ...DUE })));
     const report = walk.end();
-    if (keeper.size === 1) assert.deepEqual([report.gained, report.missing], [1, 0]);
+    assert.deepEqual([report.gained, report.missing], [gained.length, 0]);
+    for (const key of gained) assert.equal(keeper.explain(key).kept, true);
     assert.equal(report.repaired, 0);
     assert.equal(keeper.state().trust.exact, true);
   });
 
   test('priorities change at run time without touching a row', () => {
     const keeper = manual();
-    keeper.applyAll([put('plain', { nextRenderTime: START - HOUR }), put('listed', { ...DUE, fromSitemap: true })]);
+    keeper.applyAll([
+      put('plain', { nextRenderTime: START - HOUR }),
+      put('listed', { ...DUE, fromSitemap: true }),
+    ]);
     assert.deepEqual(keysOf(keeper.topK(2).rows), ['plain', 'listed']);
     const { version } = keeper;
-    assert.deepEqual(keeper.configure({ priority: { sitemapBoost: 10 } }), { moved: 0, dropped: 0 });
+    assert.deepEqual(keeper.configure({ priority: { sitemapBoost: 10 } }), {
+      moved: 0,
+      dropped: 0,
+    });
     assert.deepEqual(keysOf(keeper.topK(2).rows), ['listed', 'plain']);
     assert.equal(keeper.version, version);
   });
@@ -1017,7 +1110,10 @@ describe('explain', () => {
     const unowned = keeper.explain(keyOf('b'));
     assert.deepEqual([unowned.kept, unowned.reason, unowned.owner], [false, 'not-owned', 'b']);
     const unknown = keeper.explain(keyOf('a', 2));
-    assert.deepEqual([unknown.kept, unknown.reason, unknown.dueAt, unknown.rank], [false, 'unknown', null, null]);
+    assert.deepEqual(
+      [unknown.kept, unknown.reason, unknown.dueAt, unknown.rank],
+      [false, 'unknown', null, null],
+    );
   });
 
   test('a row not due yet has no rank; the wait is told from the recent claim rate', () => {
@@ -1068,7 +1164,7 @@ describe('a custom classifier', () => {
     let keep = true;
     const keeper = manual({ classify: () => (keep ? { route: 'r', cadenceMs: HOUR } : null) });
     keeper.applyAll(['a', 'b', 'c', 'd'].map((key) => put(key)));
-    const tokens = keeper.claim(4).jobs.map(({ token }) => token);
+    const tokens = keeper.claim(4).jobs.map((/** @type {any} */ { token }) => token);
     assert.equal(keeper.confirm(tokens[0], DUE), true);
     keeper.headCheck();
     keep = false;
@@ -1096,7 +1192,14 @@ describe('a custom classifier', () => {
       },
     });
     keeper.apply(put('a'));
-    const wrong = [new Error('boom'), { route: 5, cadenceMs: 5 }, { route: '\ud800' }, { cadenceMs: 5 }, 5, 'r'];
+    const wrong = [
+      new Error('boom'),
+      { route: 5, cadenceMs: 5 },
+      { route: '\ud800' },
+      { cadenceMs: 5 },
+      5,
+      'r',
+    ];
     for (const [i, each] of wrong.entries()) {
       answer = each;
       assert.doesNotThrow(() => keeper.apply(put('a', LATER)));
@@ -1224,7 +1327,11 @@ describe('the state document', () => {
     assert.equal(state.schema, 1);
     assert.equal(state.node, 'localhost');
     assert.equal(state.generatedAt, START);
-    assertHasFields(state, 'schema node generatedAt now coming lateness flow trust', 'the document');
+    assertHasFields(
+      state,
+      'schema node generatedAt now coming lateness flow trust',
+      'the document',
+    );
     assertHasFields(state.now, NOW, 'now');
     assertHasFields(state.coming, 'next15m next60m next24h byHour', 'coming');
     assertHasFields(
@@ -1237,9 +1344,11 @@ describe('the state document', () => {
     assert.equal(state.coming.byHour.length, 24);
     assert.deepEqual(state.lateness.edges, [0.25, 1, 2, 4]);
     assert.deepEqual([state.lateness.sitemap.length, state.lateness.discovered.length], [5, 5]);
-    for (const each of state.lateness.byRoute) assertHasFields(each, 'route due sitemap discovered', 'byRoute');
+    for (const each of state.lateness.byRoute)
+      assertHasFields(each, 'route due sitemap discovered', 'byRoute');
     for (const each of state.lateness.classes) assertHasFields(each, CLASS, 'classes');
-    for (const each of state.now.changedByDemand) assertHasFields(each, 'periodMs due oldestDueAt', 'changedByDemand');
+    for (const each of state.now.changedByDemand)
+      assertHasFields(each, 'periodMs due oldestDueAt', 'changedByDemand');
     for (const each of state.flow) {
       assertHasFields(each, 'minute cameDue added triggered rescheduled removed', 'flow');
     }
@@ -1279,14 +1388,18 @@ describe('the state document', () => {
         changed.reduce((/** @type {number} */ sum, /** @type {any} */ each) => sum + each.due, 0),
         state.now.dueChanged,
       );
-      const hours = state.coming.byHour.reduce((/** @type {number} */ a, /** @type {number} */ b) => a + b, 0);
+      const hours = state.coming.byHour.reduce(
+        (/** @type {number} */ a, /** @type {number} */ b) => a + b,
+        0,
+      );
       assert.equal(state.coming.next24h, hours);
     }
   });
 
   test('lists are cut to maxListed, which listsTruncated says; the counts stay whole', () => {
     const keeper = manual({ maxListed: 3 });
-    for (let i = 1; i <= 10; i++) keeper.apply(put(`key ${i}`, { ...DUE, effectiveInterval: i * HOUR }));
+    for (let i = 1; i <= 10; i++)
+      keeper.apply(put(`key ${i}`, { ...DUE, effectiveInterval: i * HOUR }));
     const { lateness, now } = keeper.state();
     assert.equal(lateness.classes.length, 3);
     assert.deepEqual([lateness.listsTruncated, now.due], [true, 10]);
@@ -1338,7 +1451,8 @@ describe('QueueKeeper.open', () => {
   });
 
   test('takes any well-formed name, the empty one included', () => {
-    for (const name of ['', '__proto__', '\0', '\u4e2d']) assert.equal(QueueKeeper.open(name).size, 0);
+    for (const name of ['', '__proto__', '\0', '\u4e2d'])
+      assert.equal(QueueKeeper.open(name).size, 0);
   });
 
   test('a keeper of its own shares nothing', () => {

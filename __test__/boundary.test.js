@@ -39,11 +39,25 @@ describe('no panic reaches Node', () => {
       ...Object.getOwnPropertyNames(Native.prototype).filter((name) => name !== 'constructor'),
     ];
     assert.deepEqual(
-      has.filter((name) => !['length', 'name', 'prototype'].includes(name) && !found.includes(name)),
+      has.filter(
+        (name) => !['length', 'name', 'prototype'].includes(name) && !found.includes(name),
+      ),
       [],
       'exported, and not looked at',
     );
     assert.ok(found.length > 30);
+  });
+
+  test('no export is async with a borrowed self: its thread, and self with it, may be gone when the future runs', () => {
+    const borrowed = /pub async fn (\w+)(?:<[^>]*>)?\(\s*&/g;
+    for (const file of sourcesIn('node')) {
+      assert.deepEqual(
+        [...bare(read(file)).matchAll(borrowed)].map((found) => found[1]),
+        [],
+        file,
+      );
+    }
+    assert.match('pub async fn save(&self, path: String)', borrowed);
   });
 
   test('an export outside of the boundary would be found, wherever and however it is added', () => {
@@ -53,12 +67,20 @@ describe('no panic reaches Node', () => {
       `${binding.slice(0, end)}\n\n    #[napi]\n    pub fn added(&self, key: Utf16String) -> Result<f64> {\n${text}\n    }\n${binding.slice(end)}`;
     const added = {
       'a method without any guard': method('        Ok(self.shared.clone().len() as f64)'),
-      'a guard only named in a comment': method('        // self.with(|keeper| 1)\n        Ok(1.0)'),
+      'a guard only named in a comment': method(
+        '        // self.with(|keeper| 1)\n        Ok(1.0)',
+      ),
       'a guard only named in a string': method('        Ok("self.with(|keeper| 1)".len() as f64)'),
-      'work before the guard': method('        let key = wtf8(&key);\n        self.with(|keeper| key.len() as f64)'),
-      'work behind the guard': method('        let keys = self.with(|keeper| keeper.keys())?;\n        Ok(keys[0].len() as f64)'),
+      'work before the guard': method(
+        '        let key = wtf8(&key);\n        self.with(|keeper| key.len() as f64)',
+      ),
+      'work behind the guard': method(
+        '        let keys = self.with(|keeper| keeper.keys())?;\n        Ok(keys[0].len() as f64)',
+      ),
       'a panic beside the guard': method('        self.with(|_| ())?;\n        panic!("{key:?}")'),
-      'an unwrap beside the guard': method('        Ok(self.with(|keeper| keeper.find(&key)).unwrap())'),
+      'an unwrap beside the guard': method(
+        '        Ok(self.with(|keeper| keeper.find(&key)).unwrap())',
+      ),
       'a function with attributes and a comment between': `${binding}\n#[napi(js_name = "added")]\n/// Says something.\n#[inline]\npub fn added() -> f64 {\n    1.0\n}\n`,
       'an async method': method('').replace('pub fn added', 'pub async fn added'),
       'a getter': `${binding}\n#[napi]\nimpl Native {\n    #[napi(getter)]\n    pub fn added(&self) -> f64 {\n        f()\n    }\n}\n`,
@@ -74,12 +96,19 @@ describe('no panic reaches Node', () => {
 
   test('taking the guard off any one export would be found', () => {
     for (const { name, line, body } of exportsOf(binding)) {
-      const start = binding.split('\n').slice(0, line - 1).join('\n').length;
+      const start = binding
+        .split('\n')
+        .slice(0, line - 1)
+        .join('\n').length;
       const rest = binding.slice(start);
       const guard = /(?<![\w.])(?:self\.(?:call|with|feeding)|boundary|off_thread)\(/g;
       const at = rest.indexOf('{');
       const inBody = rest.slice(at, at + body.length + 400);
-      const bared = binding.slice(0, start) + rest.slice(0, at) + inBody.replace(guard, 'unguarded(') + rest.slice(at + inBody.length);
+      const bared =
+        binding.slice(0, start) +
+        rest.slice(0, at) +
+        inBody.replace(guard, 'unguarded(') +
+        rest.slice(at + inBody.length);
       assert.ok(
         unguarded(bared).some((each) => each.startsWith(`${name} `)),
         name,
@@ -98,8 +127,16 @@ describe('unsafe code says why it is sound', () => {
   test('one without would be found', () => {
     const block = 'fn f() {\n    unsafe { g() }\n}\n';
     assert.equal(undocumentedUnsafe(block).length, 1);
-    assert.equal(undocumentedUnsafe(block.replace('    unsafe', '    // SAFETY:\n    unsafe')).length, 1, 'an empty one');
-    assert.equal(undocumentedUnsafe(block.replace('    unsafe', '    // SAFETY: g is sound.\n    unsafe')).length, 0);
+    assert.equal(
+      undocumentedUnsafe(block.replace('    unsafe', '    // SAFETY:\n    unsafe')).length,
+      1,
+      'an empty one',
+    );
+    assert.equal(
+      undocumentedUnsafe(block.replace('    unsafe', '    // SAFETY: g is sound.\n    unsafe'))
+        .length,
+      0,
+    );
     assert.equal(undocumentedUnsafe('unsafe impl Send for X {}\n').length, 1);
     assert.equal(undocumentedUnsafe('/// Does.\nunsafe fn f() {}\n').length, 1);
     assert.equal(undocumentedUnsafe('let text = "unsafe { }"; // unsafe { }\n').length, 0);
@@ -115,7 +152,8 @@ describe('unsafe code says why it is sound', () => {
 });
 
 describe('the queue is pure', () => {
-  const FORBIDDEN = /\bunsafe\b(?!_code)|\bnapi|\bSystemTime\b|\bInstant\b|\bthread\b|\bfs\b|\bMutex\b|\bparking_lot\b|\btokio\b|crate::(?:shared|node)\b|\bstd::(?:env|net|process|io::(?:stdin|stdout))\b/;
+  const FORBIDDEN =
+    /\bunsafe\b(?!_code)|\bnapi|\bSystemTime\b|\bInstant\b|\bthread\b|\bfs\b|\bMutex\b|\bparking_lot\b|\btokio\b|crate::(?:shared|node)\b|\bstd::(?:env|net|process|io::(?:stdin|stdout))\b/;
 
   test('src/queue forbids unsafe code', () => {
     assert.match(bare(read(path.join(SRC, 'queue', 'mod.rs'))), /^#!\[forbid\(unsafe_code\)\]$/m);
@@ -128,12 +166,19 @@ describe('the queue is pure', () => {
         assert.doesNotMatch(line, FORBIDDEN, `${file}:${i + 1}`);
       }
     }
-    for (const line of ['use std::fs::File;', 'std::thread::spawn(f)', 'let now = Instant::now();']) {
+    for (const line of [
+      'use std::fs::File;',
+      'std::thread::spawn(f)',
+      'let now = Instant::now();',
+    ]) {
       assert.match(line, FORBIDDEN);
     }
   });
 
   test('src/shared.rs knows the queue, and neither Node nor a file', () => {
-    assert.doesNotMatch(bare(read(path.join(SRC, 'shared.rs'))), /\bnapi|crate::node\b|\bfs\b|\btokio\b|\bunsafe\b/);
+    assert.doesNotMatch(
+      bare(read(path.join(SRC, 'shared.rs'))),
+      /\bnapi|crate::node\b|\bfs\b|\btokio\b|\bunsafe\b/,
+    );
   });
 });

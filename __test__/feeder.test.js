@@ -519,7 +519,8 @@ describe('the snapshot', () => {
     });
     await until('the rows', () => keeper.size === ROWS);
     assert.equal(keeper.claim(1).jobs.length, 1);
-    assert.equal(keeper.state().trust.live, false);
+    assert.equal(keeper.state().trust.phase, 'loading');
+    assert.equal(keeper.state().trust.keeper.unverifiedRows, ROWS);
     walk.open();
     await live();
     await assertKeeperEqualsTable(keeper, table);
@@ -544,8 +545,16 @@ describe('the end', () => {
     await feeder.stop();
     await feeder.stop();
     const { version } = keeper;
+    let heard = 0;
+    const subscription = await table.subscribe(
+      () => {
+        heard += 1;
+      },
+      () => {},
+    );
     await table.put('late', { nextRenderTime: 1 });
-    await new Promise((resolve) => setTimeout(resolve, 30));
+    await until('the event, elsewhere', () => heard === 1);
+    subscription.end();
     assert.equal(keeper.version, version);
     await assert.rejects(feeder.verify(), /does not run/);
   });

@@ -72,7 +72,14 @@ describe('a snapshot of the kept queue', () => {
 
   test('keeps odd keys exactly', async () => {
     const keys = ['', '\0', 'a\0b', '\ud800', '\udc00', '\ud83d\ude00', '__proto__', 'cafe\u0301'];
-    keys.push('caf\u00e9', '\u4e2d', '-', 'x'.repeat(2 ** 20), `${'x'.repeat(2 ** 20)}y`, '\udfff\ud800');
+    keys.push(
+      'caf\u00e9',
+      '\u4e2d',
+      '-',
+      'x'.repeat(2 ** 20),
+      `${'x'.repeat(2 ** 20)}y`,
+      '\udfff\ud800',
+    );
     const keeper = manual();
     keeper.applyAll(keys.map((key) => put(key)));
     await keeper.saveSnapshot(file);
@@ -111,7 +118,11 @@ describe('a snapshot of the kept queue', () => {
     keeper.applyAll([put('a'), put('b'), put('deleted')]);
     await keeper.saveSnapshot(file);
     const back = manual();
-    back.applyAll([put('a', { nextRenderTime: START }), put('deleted', DUE, 1), gone('deleted', 2)]);
+    back.applyAll([
+      put('a', { nextRenderTime: START }),
+      put('deleted', DUE, 1),
+      gone('deleted', 2),
+    ]);
     assert.equal((await back.loadSnapshot(file)).rows, 1);
     assert.equal(back.describe('a')?.dueAt, START);
     assert.equal(back.describe('deleted'), null, 'an event of a version has said so');
@@ -220,7 +231,8 @@ describe('a file that is not what it should be is refused by code, and nothing o
     }
     const long = await bytesOf(30_000);
     const { int } = random(SEED);
-    for (let i = 0; i < 10; i++) await refused(long.subarray(0, int(long.length)), 'E_SNAPSHOT_DAMAGED');
+    for (let i = 0; i < 10; i++)
+      await refused(long.subarray(0, int(long.length)), 'E_SNAPSHOT_DAMAGED');
   });
 
   test('with any bit turned over', async () => {
@@ -241,15 +253,14 @@ describe('a file that is not what it should be is refused by code, and nothing o
     await refused(Buffer.from(''), '^E_SNAPSHOT_DAMAGED$');
     await refused(Buffer.from('{"rows": 5}\n'), '^E_SNAPSHOT_DAMAGED$');
     await refused(Buffer.alloc(1024 * 1024), '^E_SNAPSHOT_DAMAGED$');
-    const codes = ['E_SNAPSHOT_VERSION', 'E_SNAPSHOT_FOREIGN', 'E_SNAPSHOT_DAMAGED'];
-    assert.equal(codes.length, 3);
   });
 
   test('that lies, whatever its checksums say', async () => {
     const bytes = await bytesOf(6);
     const [header, rows, end] = framesOf(bytes);
     const head = JSON.parse(header.toString());
-    const text = (/** @type {object} */ change) => Buffer.from(JSON.stringify({ ...head, ...change }));
+    const text = (/** @type {object} */ change) =>
+      Buffer.from(JSON.stringify({ ...head, ...change }));
     const K = (/** @type {number[]} */ ...key) => Buffer.from([0x4b, 0, key.length, ...key]);
     const C = Buffer.concat([Buffer.from([0x43, 1, 0x72]), Buffer.alloc(17)]);
     const M = Buffer.from([0x4d, 5]);
@@ -265,17 +276,37 @@ describe('a file that is not what it should be is refused by code, and nothing o
       'an unknown entry': [header, Buffer.from([0x58]), rows, end],
       'a row before any class': [text({ rows: 1 }), K(0x61), end],
       'a row before any minute': [text({ rows: 1 }), Buffer.concat([C, K(0x61)]), end],
-      'a minute past the last': [text({ rows: 1 }), Buffer.concat([C, Buffer.from([0x4d, 0xff, 0xff, 0xff, 0xff, 0x7f]), K(0x61)]), end],
-      'a number without an end': [text({ rows: 1 }), Buffer.concat([C, Buffer.from([0x4d, ...Array(20).fill(0xff)]), K(0x61)]), end],
-      'a key longer than the file': [text({ rows: 1 }), Buffer.concat([C, M, Buffer.from([0x4b, 0, 0xff, 0xff, 0xff, 0x7f, 0x61])]), end],
-      'a key that shares more than there is': [text({ rows: 1 }), Buffer.concat([C, M, Buffer.from([0x4b, 9, 1, 0x61])]), end],
+      'a minute past the last': [
+        text({ rows: 1 }),
+        Buffer.concat([C, Buffer.from([0x4d, 0xff, 0xff, 0xff, 0xff, 0x7f]), K(0x61)]),
+        end,
+      ],
+      'a number without an end': [
+        text({ rows: 1 }),
+        Buffer.concat([C, Buffer.from([0x4d, ...Array(20).fill(0xff)]), K(0x61)]),
+        end,
+      ],
+      'a key longer than the file': [
+        text({ rows: 1 }),
+        Buffer.concat([C, M, Buffer.from([0x4b, 0, 0xff, 0xff, 0xff, 0x7f, 0x61])]),
+        end,
+      ],
+      'a key that shares more than there is': [
+        text({ rows: 1 }),
+        Buffer.concat([C, M, Buffer.from([0x4b, 9, 1, 0x61])]),
+        end,
+      ],
       'a key that no string has': [text({ rows: 1 }), Buffer.concat([C, M, K(0xff)]), end],
       'a character in two halves, a second spelling of a key': [
         text({ rows: 1 }),
         Buffer.concat([C, M, K(0xed, 0xa0, 0xbd, 0xed, 0xb8, 0x80)]),
         end,
       ],
-      'a route that is no text': [text({ rows: 1 }), Buffer.concat([Buffer.from([0x43, 1, 0xff]), Buffer.alloc(17), M, K(0x61)]), end],
+      'a route that is no text': [
+        text({ rows: 1 }),
+        Buffer.concat([Buffer.from([0x43, 1, 0xff]), Buffer.alloc(17), M, K(0x61)]),
+        end,
+      ],
     };
     for (const [lie, frames] of Object.entries(lies)) {
       await refused(fileOf(bytes, frames), '^E_SNAPSHOT_DAMAGED$').catch((err) => {
@@ -294,7 +325,10 @@ describe('a file that is not what it should be is refused by code, and nothing o
     const taken = path.join(folder, 'a folder');
     fs.mkdirSync(taken);
     await assert.rejects(keeper.saveSnapshot(taken), withCode('E_IO'));
-    assert.deepEqual(fs.readdirSync(folder).filter((name) => name.includes('tmp')), []);
+    assert.deepEqual(
+      fs.readdirSync(folder).filter((name) => name.includes('tmp')),
+      [],
+    );
     assert.equal((await keeper.saveSnapshot(file)).rows, 10, 'the next save is not busy');
   });
 });
@@ -322,7 +356,10 @@ describe('saving and loading beside other work', () => {
     const { rows } = await back.loadSnapshot(file);
     assert.ok(rows >= 49_960 && rows <= 50_000);
     assert.equal((await a.saveSnapshot(file)).rows, 49_960);
-    assert.deepEqual(fs.readdirSync(folder).filter((name) => name.includes('tmp')), []);
+    assert.deepEqual(
+      fs.readdirSync(folder).filter((name) => name.includes('tmp')),
+      [],
+    );
     a.validate();
   });
 
@@ -359,7 +396,9 @@ describe('saving and loading beside other work', () => {
       const back = manual();
       const loaded = await longestTurn(back.loadSnapshot(file));
       assert.equal(back.size, 200_000);
-      const rest = await longestTurn(new Promise((resolve) => setTimeout(resolve, loaded.result.ms)));
+      const rest = await longestTurn(
+        new Promise((resolve) => setTimeout(resolve, loaded.result.ms)),
+      );
       saving = Math.min(saving, saved.longest);
       loading = Math.min(loading, loaded.longest);
       idle = Math.min(idle, rest.longest);
@@ -383,10 +422,10 @@ describe('saving and loading beside other work', () => {
     });
     while (!done) {
       keeper.apply(put(`new ${calls++}`, { nextRenderTime: START - calls * MINUTE }));
-      keeper.claim(3).jobs.forEach(({ key, token }) => {
+      for (const { key, token } of keeper.claim(3).jobs) {
         keeper.apply(put(key, { nextRenderTime: START + HOUR }));
         keeper.release(key, token);
-      });
+      }
       await new Promise(setImmediate);
     }
     assert.ok(calls > 3, `${calls}`);

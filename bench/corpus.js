@@ -78,7 +78,10 @@ const COLOURS = [
   'sky-blue',
 ];
 
-/** The routes of the shop, as a component's options would list them; the magazine is unrouted. */
+/**
+ * The routes of the shop, as a component's options would list them; the magazine is unrouted.
+ * @type {import('..').RouteRule[]}
+ */
 const ROUTES = [
   { match: 'exact', path: '/', renderInterval: HOUR },
   { match: 'prefix', path: '/product/', renderInterval: 48 * HOUR },

@@ -11,7 +11,12 @@ const START = 1_700_000_040_000;
 /** What a walk, a read or an event gives for a row that is due at START. */
 const DUE = Object.freeze({ nextRenderTime: START - 10 * MINUTE });
 
-/** @param {object} [options] */
+/**
+ * A keeper of its own on a manual clock; of type any, as tests also do what the types forbid.
+ *
+ * @param {object} [options]
+ * @returns {any}
+ */
 function manual(options = {}) {
   return new QueueKeeper({ now: START, ...options });
 }

@@ -572,12 +572,12 @@ function walkBoth(subject, model, op) {
   /** @param {any[]} part */
   const chunk = (part) => {
     const rows = [];
-    for (const { key, read, version } of part) {
-      const row = readRow(model, key, read);
+    for (const { key, read: as, version } of part) {
+      const row = readRow(model, key, as);
       if (!row) continue;
-      rows.push(
-        dated({ ...row, cacheKey: key, ...(version === undefined ? {} : { version }) }, model),
-      );
+      // Whether the version of another node's row is remembered is not promised.
+      const read = version === undefined || !model.owns(key) ? {} : { version };
+      rows.push(dated({ ...row, cacheKey: key, ...read }, model));
     }
     for (const walk of walks) walk.rows(rows);
   };

@@ -34,17 +34,28 @@ const OPERATIONS = [
   () => {
     jobs = keeper.claim(int(30)).jobs;
   },
-  () => jobs.forEach(({ token }) => keeper.confirm(token, chance(0.5) ? event().value : null)),
-  () => jobs.forEach(({ key, token }) => keeper.release(key, token)),
+  () => {
+    for (const { token } of jobs) keeper.confirm(token, chance(0.5) ? event().value : null);
+  },
+  () => {
+    for (const { key, token } of jobs) keeper.release(key, token);
+  },
   () => keeper.topK(int(500)),
   () => keeper.stateJson(),
   () => keeper.metrics(),
-  () => keeper.headCheck(20).forEach((key) => keeper.repair(key, event().value)),
+  () => {
+    for (const key of keeper.headCheck(20)) keeper.repair(key, event().value);
+  },
   () => keeper.configure({ defaultInterval: (1 + int(100)) * MINUTE }),
   () => {
     const walk = keeper.beginWalk('verify');
     try {
-      walk.rows(Array.from({ length: 200 }, (_, i) => ({ cacheKey: `https://shop.example/${i}`, ...event().value })));
+      walk.rows(
+        Array.from({ length: 200 }, (_, i) => ({
+          cacheKey: `https://shop.example/${i}`,
+          ...event().value,
+        })),
+      );
       if (chance(0.7)) walk.end({ partial: chance(0.5) });
     } catch (err) {
       // Another thread has begun a walk of its own.

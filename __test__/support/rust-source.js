@@ -46,7 +46,8 @@ function behind(code, open) {
 function exportsOf(source) {
   const code = bare(source);
   const found = [];
-  const starts = /#\[napi\b[^\]]*\]\s*(?:#\[[^\]]*\]\s*)*pub (?:async )?fn (\w+)|\bfn (finalize)\b/g;
+  const starts =
+    /#\[napi\b[^\]]*\]\s*(?:#\[[^\]]*\]\s*)*pub (?:async )?fn (\w+)|\bfn (finalize)\b/g;
   for (const start of code.matchAll(starts)) {
     const at = /** @type {number} */ (start.index);
     const parameters = behind(code, code.indexOf('(', at + start[0].length));

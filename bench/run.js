@@ -1,0 +1,815 @@
+/**
+ * `npm run bench`: this keeper beside the plain-JS one it replaces, in one process, in turns, on one corpus. It prints
+ * the table of what is to be reached (README.md beside this file) and writes `results/core.json`.
+ */
+
+const fs = require('node:fs');
+const os = require('node:os');
+const path = require('node:path');
+const v8 = require('node:v8');
+const vm = require('node:vm');
+const { execFileSync } = require('node:child_process');
+const { PerformanceObserver } = require('node:perf_hooks');
+const { parseArgs } = require('node:util');
+const { Worker, isMainThread, parentPort, workerData } = require('node:worker_threads');
+const { corpus, HOUR } = require('./corpus.js');
+const { createQueueKeeper, createClassifier } = require('./baseline/js-keeper.js');
+const { QueueKeeper } = require('..');
+
+/** @typedef {ReturnType<typeof corpus>} Corpus */
+/** @typedef {ReturnType<typeof createQueueKeeper>} JsKeeper */
+/** @typedef {ReturnType<typeof eventOf>} Event */
+/** @typedef {{ ours: number[], js: number[] }} Rounds */
+/**
+ * @typedef {{ what: string, unit: string, ours: number, js?: number, ratio?: number, target?: string, reached?: boolean,
+ *   note?: string, rounds?: Rounds }} Figure
+ */
+/**
+ * What the stages share. `js` is null where this keeper is measured alone.
+ * @typedef {{ count: number, rounds: number, quick: boolean, rows: Corpus, epoch: number, native: QueueKeeper,
+ *   js: JsKeeper | null, makeJs: () => JsKeeper | null, options: import('..').KeeperOptions,
+ *   stage: (text: string) => void, gc: () => void, touched: number }} Bench
+ */
+
+const NAME = 'bench';
+const CLAIM = 20;
+const PRIORITY = {
+  sitemapBoost: 2,
+  changedHeadStart: 1,
+  urgentHeadStart: 0.5,
+  changedDemand: true,
+};
+const HELP = `npm run bench -- [options]
+  --rows 1000000    how many schedule rows
+  --classes 40      about how many classes: 12, 40, or any more (by carried cadences)
+  --seed 1          of the corpus
+  --rounds 5        rounds in turns, of which the median is shown
+  --alone           this keeper only, for sizes that the plain-JS one does not fit
+  --quick           20,000 rows, under 20 seconds: shows that all of it runs, judges nothing, writes nothing
+  --out FILE        where the figures go (default results/core.json)`;
+
+/** @param {Corpus} rows @returns {import('..').KeeperOptions} */
+function keeperOptions(rows) {
+  return {
+    routes: rows.routes,
+    defaultInterval: rows.defaultInterval,
+    priority: PRIORITY,
+    // Room for every claim of a run, and no key held: claimers release and claim again without a result.
+    leases: { maxLeases: 1_000_000, releaseGraceMs: 0, missLimit: 1_000_000 },
+  };
+}
+
+const now = () => performance.now();
+const breathe = () => new Promise((resolve) => setImmediate(resolve));
+
+/** @param {number[] | Float64Array} list @param {number} share */
+function quantile(list, share) {
+  const sorted = Float64Array.from(list).sort();
+  return sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? Number.NaN;
+}
+/** @param {number[]} list */
+const median = (list) => quantile(list, 0.5);
+/** @returns {Rounds} */
+const newRounds = () => ({ ours: [], js: [] });
+
+/**
+ * A figure of which less is better, with the ratio against plain JS.
+ * @param {string} what @param {string} unit @param {Rounds} rounds
+ * @param {{ share?: number, ratio?: number, most?: number, note?: string }} [more] `ratio`, `most`: what is to be reached
+ * @returns {Figure}
+ */
+function figure(what, unit, rounds, { share = 0.5, ratio: wanted, most, note } = {}) {
+  const ours = quantile(rounds.ours, share);
+  /** @type {Figure} */
+  const made = { what, unit, ours, note };
+  if (rounds.js.length) {
+    made.js = quantile(rounds.js, share);
+    made.ratio = made.js / ours;
+  }
+  if (wanted !== undefined) {
+    made.target = `${wanted}x`;
+    if (made.ratio !== undefined) made.reached = made.ratio >= wanted;
+  }
+  if (most !== undefined) {
+    made.target = `at most ${most}`;
+    made.reached = ours <= most;
+  }
+  if (rounds.ours.length < 100) made.rounds = rounds;
+  return made;
+}
+
+/** A string as a decoder makes it: flat, and not one that a keeper has hashed before. @param {string} text */
+const flat = (text) => Buffer.from(text, 'latin1').toString('latin1');
+
+/** Versions grow; those of a thread that starts later are newer than all that the main thread gives out. */
+let lastVersion = isMainThread ? 1_000_000_000_000 : Date.now();
+function nextVersion() {
+  lastVersion += 0.25;
+  return lastVersion;
+}
+
+/** An event as Harper's subscription delivers it. @param {string} key @param {ReturnType<Corpus['value']>} value */
+function eventOf(key, value) {
+  const id = flat(key);
+  const version = nextVersion();
+  return {
+    id,
+    localTime: version,
+    value: { cacheKey: id, ...value },
+    version,
+    type: 'put',
+    beginTxn: true,
+  };
+}
+
+/** What the component's listener does with the plain-JS keeper. @param {JsKeeper} keeper @param {Event} event */
+function listenJs(keeper, event) {
+  keeper.apply(event.id, event.type === 'put' ? event.value : null);
+}
+
+/** Random reschedules of kept rows, once for each keeper: neither sees a string that the other has hashed. @param {Bench} bench @param {number} n @param {number} round */
+function makeEvents(bench, n, round) {
+  /** @type {Event[]} */
+  const mine = [];
+  /** @type {Event[]} */
+  const yours = [];
+  for (let j = 0; j < n; j++) {
+    const i = bench.rows.nth(bench.touched++);
+    const key = bench.rows.key(i);
+    const value = bench.rows.reschedule(i, bench.epoch, round);
+    mine.push(eventOf(key, value));
+    if (bench.js) yours.push(eventOf(key, value));
+  }
+  return { mine, yours };
+}
+
+/** Rows as a walk reads them. @param {Bench} bench @param {number} from */
+function chunkOf({ rows, count, epoch }, from) {
+  const chunk = [];
+  for (let i = from; i < Math.min(count, from + 1000); i++) {
+    chunk.push({ cacheKey: flat(rows.key(i)), ...rows.value(i, epoch) });
+  }
+  return chunk;
+}
+
+/** Rescheduling leaves ever fewer rows due, as no time passes: as many as a live queue has are made due again. @param {Bench} bench */
+function comeDue(bench) {
+  const { native, js, rows, count, epoch } = bench;
+  const enough = Math.max(count * 0.02, Math.min(count / 3, 6000));
+  while (native.dueSummary().due < enough) {
+    for (let n = 0; n < 1000; n++) {
+      const i = rows.nth(bench.touched++);
+      const due = { ...rows.value(i, epoch), nextRenderTime: epoch - (n + 1) * 30_000 };
+      native.apply(eventOf(rows.key(i), due));
+      if (js) listenJs(js, eventOf(rows.key(i), due));
+    }
+  }
+}
+
+// ---- The stages
+
+/**
+ * Fills both keepers, while the process is clean, this one first.
+ * @param {Bench} bench @returns {Promise<Figure[]>}
+ */
+async function memory(bench) {
+  const { count, native, js } = bench;
+  const settled = async () => {
+    for (let i = 0; i < 3; i++) {
+      bench.gc();
+      await breathe();
+    }
+    return process.memoryUsage();
+  };
+  bench.stage('memory: this keeper');
+  const before = await settled();
+  const walk = native.beginWalk('load');
+  for (let i = 0; i < count; i += 1000) walk.rows(chunkOf(bench, i));
+  walk.end({});
+  const afterNative = await settled();
+  if (js) {
+    bench.stage('memory: the plain-JS keeper');
+    for (let i = 0; i < count; i += 1000) {
+      for (const row of chunkOf(bench, i)) js.apply(row.cacheKey, row, { quiet: true });
+    }
+  }
+  const afterJs = await settled();
+  if (native.size !== count || (js && js.size !== count)) {
+    throw new Error(`the corpus has ${count} rows, but ${native.size} and ${js?.size} are kept`);
+  }
+  const counted = native.bytes / count;
+  return [
+    {
+      what: 'memory, counted',
+      unit: 'B/row',
+      ours: counted,
+      js: js ? (afterJs.heapUsed - afterNative.heapUsed) / count : undefined,
+      target: 'at most 64',
+      reached: counted <= 64,
+      note: 'keeper.bytes; in JS, the growth of the heap',
+    },
+    {
+      what: 'memory, RSS',
+      unit: 'B/row',
+      ours: (afterNative.rss - before.rss) / count,
+      js: js ? (afterJs.rss - afterNative.rss) / count : undefined,
+    },
+  ];
+}
+
+/** Into keepers of their own, in turns chunk by chunk. @param {Bench} bench @returns {Promise<Figure[]>} */
+async function load(bench) {
+  const { count } = bench;
+  const rates = newRounds();
+  for (let round = 0; round < Math.min(3, bench.rounds); round++) {
+    bench.stage(`load, round ${round + 1}`);
+    const ours = new QueueKeeper(bench.options);
+    const theirs = bench.makeJs();
+    const walk = ours.beginWalk('load');
+    let oursMs = 0;
+    let theirsMs = 0;
+    for (let i = 0; i < count; i += 1000) {
+      const mine = chunkOf(bench, i);
+      const yours = theirs ? chunkOf(bench, i) : [];
+      const at = now();
+      walk.rows(mine);
+      const between = now();
+      for (const row of yours) theirs?.apply(row.cacheKey, row, { quiet: true });
+      theirsMs += now() - between;
+      oursMs += between - at;
+    }
+    const at = now();
+    walk.end({});
+    oursMs += now() - at;
+    rates.ours.push((count / oursMs) * 1000);
+    if (theirs) rates.js.push((count / theirsMs) * 1000);
+    ours.close();
+    await breathe();
+  }
+  const ours = median(rates.ours);
+  const ratio = rates.js.length ? ours / median(rates.js) : undefined;
+  return [
+    {
+      what: 'load, walk.rows in chunks of 1,000',
+      unit: 'rows/s',
+      ours,
+      js: rates.js.length ? median(rates.js) : undefined,
+      ratio,
+      target: '8x and 2,000,000',
+      reached: ours >= 2e6 && (ratio === undefined || ratio >= 8),
+      rounds: rates,
+    },
+  ];
+}
+
+/**
+ * Every single apply from 0 rows on. A collection of V8's garbage during a call of this keeper's is the harness' (its events
+ * are garbage), and left out; during one of the JS keeper's it is counted, as the JS keeper's rows are what is collected.
+ * @param {Bench} bench @returns {Promise<Figure[]>}
+ */
+async function growth(bench) {
+  const { count, rows, epoch } = bench;
+  const longest = newRounds();
+  const raw = [];
+  const over = [];
+  /** @type {{ from: number, to: number }[]} */
+  const collections = [];
+  const observer = new PerformanceObserver((list) => {
+    for (const { startTime, duration } of list.getEntries()) {
+      collections.push({ from: startTime, to: startTime + duration });
+    }
+  });
+  observer.observe({ entryTypes: ['gc'] });
+  for (let round = 0; round < Math.min(3, bench.rounds); round++) {
+    bench.stage(`growth from 0, round ${round + 1}`);
+    const ours = new QueueKeeper(bench.options);
+    const theirs = bench.makeJs();
+    /** @type {{ from: number, ms: number }[]} */
+    const slow = [];
+    let longestJs = 0;
+    for (let from = 0; from < count; from += 1000) {
+      const mine = [];
+      const yours = [];
+      for (let i = from; i < Math.min(count, from + 1000); i++) {
+        const [key, value] = [rows.key(i), rows.value(i, epoch)];
+        mine.push(eventOf(key, value));
+        if (theirs) yours.push(eventOf(key, value));
+      }
+      for (const event of mine) {
+        const at = now();
+        ours.apply(event);
+        const ms = now() - at;
+        if (ms > 0.1) slow.push({ from: at, ms });
+      }
+      for (const event of yours) {
+        const at = now();
+        if (theirs) listenJs(theirs, event);
+        longestJs = Math.max(longestJs, now() - at);
+      }
+      if (from % 20_000 === 0) await breathe();
+    }
+    await new Promise((resolve) => setTimeout(resolve, 20)); // for the observer to be told
+    const own = slow.filter(
+      ({ from, ms }) => !collections.some((gc) => gc.from < from + ms && gc.to > from),
+    );
+    longest.ours.push(own.reduce((max, { ms }) => Math.max(max, ms), 0));
+    raw.push(slow.reduce((max, { ms }) => Math.max(max, ms), 0));
+    over.push(own.filter(({ ms }) => ms > 1).length);
+    if (theirs) longest.js.push(longestJs);
+    collections.length = 0;
+    ours.close();
+  }
+  observer.disconnect();
+  const list = (/** @type {number[]} */ all) => all.map((ms) => ms.toFixed(2)).join(', ');
+  return [
+    figure('longest single apply, growing from 0', 'ms', longest, {
+      share: 0, // the least of the rounds' longest: what is not in every round is the machine
+      most: 1,
+      note:
+        `the least of ${list(longest.ours)} ms in ${over.length} rounds; calls over 1 ms: ${over.join(', ')}; with the ` +
+        `harness' garbage collections: ${list(raw)} ms`,
+    }),
+  ];
+}
+
+/** Random reschedules of kept rows. @param {Bench} bench @returns {Promise<Figure[]>} */
+async function applies(bench) {
+  const { native, js } = bench;
+  const n = bench.quick ? 10_000 : Math.min(200_000, bench.count);
+  const buffered = newRounds();
+  const single = newRounds();
+  /** ns an event. @param {Event[]} events @param {(event: Event) => void} listener */
+  const timed = (events, listener) => {
+    const at = now();
+    for (const event of events) listener(event);
+    native.size; // The last events of a buffer are flushed inside the time.
+    return ((now() - at) / events.length) * 1e6;
+  };
+  /** @type {Event[]} */
+  const one = [];
+  const alone = (/** @type {Event} */ event) => {
+    one[0] = event;
+    native.applyAll(one);
+  };
+  const listen = (/** @type {Event} */ event) => native.apply(event);
+  for (let round = 0; round <= bench.rounds; round++) {
+    bench.stage(round === 0 ? 'apply, warm-up' : `apply, round ${round}`);
+    const many = makeEvents(bench, n, round);
+    const few = makeEvents(bench, Math.ceil(n / 4), round);
+    const turns = [
+      () => buffered.ours.push(timed(many.mine, listen)),
+      () => js && buffered.js.push(timed(many.yours, (event) => listenJs(js, event))),
+      () => single.ours.push(timed(few.mine, alone)),
+      () => js && single.js.push(timed(few.yours, (event) => listenJs(js, event))),
+    ];
+    if (round % 2) turns.reverse();
+    for (const turn of turns) {
+      bench.gc();
+      await breathe();
+      turn();
+    }
+    if (round === 0) for (const { ours, js } of [buffered, single]) ours.length = js.length = 0;
+  }
+  if (js) agree(bench);
+  const share = (/** @type {number[]} */ ns) => ns.map((one) => (one / 26_000) * 100);
+  return [
+    figure('apply(event) as the listener calls it', 'ns', buffered, { ratio: 15 }),
+    figure('one event at a time, applyAll([event])', 'ns', single, { ratio: 7 }),
+    figure(
+      "share of Harper's own 26 us an event",
+      '%',
+      { ours: share(buffered.ours), js: share(buffered.js) },
+      { most: 2 },
+    ),
+  ];
+}
+
+/** Both must keep the same, or the times say nothing. @param {Bench} bench */
+function agree({ native, js, rows }) {
+  for (let n = 0; n < 1000; n++) {
+    const key = rows.key(rows.nth(n * 7));
+    const mine = native.describe(key);
+    const yours = js?.describe(key);
+    if (
+      JSON.stringify({ ...yours, ...mine }) !== JSON.stringify({ ...yours, dueAt: mine?.dueAt })
+    ) {
+      throw new Error(
+        `kept differently: ${key}: ${JSON.stringify(mine)} and ${JSON.stringify(yours)}`,
+      );
+    }
+  }
+}
+
+/** Rows come due as fast as they are claimed; results are not in the time. @param {Bench} bench @returns {Promise<Figure[]>} */
+async function claims(bench) {
+  const { native, js, epoch } = bench;
+  bench.stage('claims on one thread');
+  comeDue(bench);
+  const times = newRounds();
+  /** @type {Map<string, number>} */
+  const leases = new Map();
+  const skip = (/** @type {string} */ key) => leases.has(key);
+  const result = { nextRenderTime: epoch + 24 * HOUR };
+  for (let n = 0; n < (bench.quick ? 300 : 3000); n++) {
+    const events = makeEvents(bench, 2 * CLAIM, 1000 + n);
+    for (const list of [events.mine, events.yours]) {
+      for (const event of list.slice(0, CLAIM)) event.value.nextRenderTime = epoch - HOUR - n * 10;
+    }
+    for (const event of events.mine) native.apply(event);
+    native.size; // Flushed: a claim's time is its own.
+    const at = now();
+    const { jobs } = native.claim(CLAIM);
+    times.ours.push((now() - at) * 1000);
+    for (const job of jobs) {
+      native.apply({ type: 'put', id: job.key, value: result, version: nextVersion() });
+      native.release(job.key, job.token);
+    }
+    if (js) {
+      for (const event of events.yours) listenJs(js, event);
+      const nowMs = Date.now();
+      const at = now();
+      const { rows } = js.topK(CLAIM, { nowMs, ...PRIORITY, skip });
+      for (const { entry } of rows) leases.set(entry.cacheKey, nowMs + 120_000);
+      times.js.push((now() - at) * 1000);
+      for (const { entry } of rows) {
+        js.apply(entry.cacheKey, result);
+        leases.delete(entry.cacheKey);
+      }
+    }
+    if (n % 100 === 0) await breathe();
+  }
+  return [
+    figure(`claim(${CLAIM}) p50`, 'us', times, {
+      most: 10,
+      note: 'in JS: topK and a Map of leases',
+    }),
+    figure(`claim(${CLAIM}) p99`, 'us', times, { share: 0.99 }),
+  ];
+}
+
+/** Each call after an event, so that nothing computed before can be handed out. @param {Bench} bench @returns {Promise<Figure[]>} */
+async function reads(bench) {
+  const { native, js } = bench;
+  bench.stage('state and topK');
+  comeDue(bench);
+  const calls = bench.quick ? 30 : 200;
+  const events = makeEvents(bench, calls * 3, 5000);
+  const state = newRounds();
+  const json = newRounds();
+  const top = newRounds();
+  /** @param {number[]} into @param {() => any} read */
+  const timed = (into, read) => {
+    const event = events.mine.pop();
+    const twin = events.yours.pop();
+    if (event) native.apply(event);
+    if (twin && js) listenJs(js, twin);
+    native.size;
+    const at = now();
+    read();
+    into.push(now() - at);
+  };
+  for (let n = 0; n < calls; n++) {
+    timed(state.ours, () => native.state());
+    timed(json.ours, () => native.stateJson());
+    timed(top.ours, () => native.topK(5000));
+    if (js) {
+      timed(state.js, () => js.state());
+      timed(json.js, () => JSON.stringify(js.state()));
+      timed(top.js, () => js.topK(5000, { nowMs: Date.now(), ...PRIORITY }));
+    }
+    if (n % 10 === 0) await breathe();
+  }
+  const high = (/** @type {Rounds} */ { ours }) => `p99 ${quantile(ours, 0.99).toFixed(2)} ms`;
+  return [
+    figure('state()', 'ms', state, { most: 0.5, note: high(state) }),
+    figure('stateJson()', 'ms', json, { most: 0.5, note: high(json) }),
+    figure('topK(5,000) as objects', 'ms', top, {
+      note: `${high(top)}; makes 5,000 strings, where the JS keeper hands out those it has`,
+    }),
+  ];
+}
+
+/** Four threads claim while a fifth applies. @param {Bench} bench @returns {Promise<Figure[]>} */
+async function threads(bench) {
+  bench.stage('claims from 4 threads beside 100,000 applies/s in a fifth');
+  comeDue(bench);
+  const { rows, count } = bench;
+  const task = { rows: count, classes: rows.classes, seed: rows.seed, perSecond: 100_000 };
+  const ms = bench.quick ? 1000 : 5000;
+  const crew = ['claim', 'claim', 'claim', 'claim', 'apply'].map(
+    (role) => new Worker(__filename, { workerData: { ...task, ms, role } }),
+  );
+  let ready = 0;
+  const reports = await Promise.all(
+    crew.map(
+      (worker) =>
+        new Promise((resolve, reject) => {
+          worker.on('error', reject);
+          worker.on('message', (message) => {
+            if (message !== 'ready') resolve(message);
+            else if (++ready === crew.length) for (const other of crew) other.postMessage('go');
+          });
+        }),
+    ),
+  );
+  /** @type {number[]} */
+  const samples = reports.flatMap((report) => report.samples);
+  const rate = (/** @type {string} */ role) => {
+    const per = reports
+      .filter((report) => report.role === role)
+      .map(({ done, ms }) => (done / ms) * 1000);
+    return Math.round(per.reduce((sum, one) => sum + one, 0)).toLocaleString('en');
+  };
+  const jobs = reports.reduce((sum, report) => sum + report.jobs, 0) / samples.length;
+  return [
+    figure(
+      `claim(${CLAIM}) p99, 4 threads beside applies`,
+      'ms',
+      { ours: samples, js: [] },
+      {
+        share: 0.99,
+        most: 0.3,
+        note:
+          `p50 ${(quantile(samples, 0.5) * 1000).toFixed(0)} us, max ${quantile(samples, 1).toFixed(1)} ms; ${rate('claim')} ` +
+          `claims/s of ${jobs.toFixed(1)} jobs, ${rate('apply')} applies/s, on ${os.availableParallelism()} CPUs`,
+      },
+    ),
+  ];
+}
+
+/** One of those threads. @param {{ role: string, ms: number, rows: number, classes: number, seed: number, perSecond: number }} task */
+async function work(task) {
+  const rows = corpus(task);
+  const keeper = QueueKeeper.open(NAME, keeperOptions(rows));
+  const port = /** @type {import('node:worker_threads').MessagePort} */ (parentPort);
+  /** @type {number[]} */
+  const samples = [];
+  let done = 0;
+  let jobs = 0;
+  /** @type {Event[]} */
+  const events = [];
+  for (let n = 0; task.role === 'apply' && n < 50_000; n++) {
+    const i = rows.nth(n);
+    events.push(eventOf(rows.key(i), rows.reschedule(i, Date.now(), 1)));
+  }
+  port.postMessage('ready');
+  await new Promise((resolve) => port.once('message', resolve));
+  const began = now();
+  while (now() - began < task.ms) {
+    if (task.role === 'apply') {
+      const owed = Math.floor(((now() - began) / 1000) * task.perSecond);
+      for (; done < owed; done++) {
+        const event = /** @type {Event} */ (events[done % events.length]);
+        event.version = nextVersion();
+        // Each pass moves the row: the same value twice would change nothing.
+        event.value.nextRenderTime += 60_000;
+        keeper.apply(event);
+      }
+      await new Promise((resolve) => setTimeout(resolve, 1));
+    } else {
+      const at = now();
+      const claim = keeper.claim(CLAIM);
+      samples.push(now() - at);
+      done++;
+      jobs += claim.jobs.length;
+      for (const job of claim.jobs) keeper.release(job.key, job.token);
+      await breathe();
+    }
+  }
+  const ms = now() - began;
+  keeper.close();
+  port.postMessage({ role: task.role, samples, done, jobs, ms });
+}
+
+/** Saved and read back, the event loop watched meanwhile. @param {Bench} bench @returns {Promise<Figure[]>} */
+async function snapshot(bench) {
+  const { native } = bench;
+  const saved = newRounds();
+  const restored = newRounds();
+  const blocked = newRounds();
+  /** @param {number[]} into @param {() => Promise<any>} action */
+  const watched = async (into, action) => {
+    bench.gc();
+    await breathe();
+    let over = false;
+    let longest = 0;
+    let last = now();
+    const ticking = (async () => {
+      while (!over) {
+        await breathe();
+        const at = now();
+        longest = Math.max(longest, at - last);
+        last = at;
+      }
+    })();
+    const at = now();
+    await action();
+    into.push(now() - at);
+    over = true;
+    await ticking;
+    blocked.ours.push(longest);
+  };
+  const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'queue-keeper-bench-'));
+  const file = path.join(folder, 'snapshot');
+  let bytes = 0;
+  try {
+    for (let round = 0; round < Math.min(3, bench.rounds); round++) {
+      bench.stage(`snapshot, round ${round + 1}`);
+      await watched(saved.ours, () => native.saveSnapshot(file));
+      bytes = fs.statSync(file).size;
+      const other = new QueueKeeper(bench.options);
+      await watched(restored.ours, () => other.loadSnapshot(file));
+      if (other.size !== native.size)
+        throw new Error(`the snapshot has ${other.size} of ${native.size} rows`);
+      other.close();
+    }
+  } finally {
+    fs.rmSync(folder, { recursive: true, force: true });
+  }
+  return [
+    figure('snapshot saved', 'ms', saved, { most: 200, note: `${(bytes / 1e6).toFixed(1)} MB` }),
+    figure('snapshot read back', 'ms', restored, { most: 300 }),
+    figure('JS thread blocked by snapshots, longest', 'ms', blocked, { share: 1, most: 5 }),
+  ];
+}
+
+// ---- The run
+
+async function main() {
+  const { values } = parseArgs({
+    options: {
+      rows: { type: 'string' },
+      classes: { type: 'string', default: '40' },
+      seed: { type: 'string', default: '1' },
+      rounds: { type: 'string' },
+      out: { type: 'string' },
+      alone: { type: 'boolean', default: false },
+      quick: { type: 'boolean', default: false },
+      help: { type: 'boolean', default: false },
+    },
+  });
+  if (values.help) {
+    console.log(HELP);
+    return;
+  }
+  const { quick, alone } = values;
+  const count = Number(values.rows ?? (quick ? 20_000 : 1_000_000));
+  const rounds = Number(values.rounds ?? (quick ? 2 : 5));
+  const seed = Number(values.seed);
+  const classes = Number(values.classes);
+  for (const [name, value] of Object.entries({ rows: count, rounds, seed, classes })) {
+    if (!Number.isInteger(value) || value < 1)
+      throw new TypeError(`--${name} must be a whole number of at least 1`);
+  }
+  const out = values.out ?? (quick ? null : path.join(__dirname, 'results', 'core.json'));
+  const takes = quick
+    ? 'under 20 seconds'
+    : `about ${Math.max(1, Math.round((count * rounds) / 1_700_000))} minutes`;
+  const writes = out ? `, and writes ${path.relative(process.cwd(), out)}` : '';
+  console.log(
+    `Measures this keeper${alone ? '' : ' and the plain-JS one in turns'}: ${count.toLocaleString('en')} rows, about ${classes} ` +
+      `classes, seed ${seed}, ${rounds} rounds. Takes ${takes}${writes}.`,
+  );
+
+  const started = now();
+  const rows = corpus({ rows: count, classes, seed });
+  const options = keeperOptions(rows);
+  const makeJs = () =>
+    alone
+      ? null
+      : createQueueKeeper({ classify: createClassifier(rows), now: Date.now, flowMinutes: 60 });
+  v8.setFlagsFromString('--expose-gc');
+  let keyLength = 0;
+  for (let i = 0; i < count; i++) keyLength += rows.key(i).length; // Also compiles the corpus before memory is read.
+  /** @type {Bench} */
+  const bench = {
+    count,
+    rounds,
+    quick,
+    rows,
+    epoch: Date.now(),
+    native: QueueKeeper.open(NAME, options),
+    js: makeJs(),
+    makeJs,
+    options,
+    stage: (text) =>
+      console.error(`[${((now() - started) / 1000).toFixed(1).padStart(5)} s] ${text}`),
+    gc: vm.runInNewContext('gc'),
+    touched: 0,
+  };
+  /** @type {Figure[]} */
+  const figures = [];
+  for (const stage of [memory, load, growth, applies, claims, reads, threads, snapshot]) {
+    figures.push(...(await stage(bench)));
+    bench.gc();
+  }
+  const corpusIs = {
+    rows: count,
+    classes: bench.native.classCount,
+    seed,
+    meanKeyLength: Math.round((keyLength / count) * 10) / 10,
+  };
+  bench.native.close();
+  bench.stage('done');
+  print(figures, corpusIs, quick);
+  if (out) {
+    const result = {
+      at: new Date().toISOString(),
+      seconds: Math.round((now() - started) / 1000),
+      machine: machine(),
+      versions: versions(),
+      corpus: corpusIs,
+      rounds,
+      figures,
+    };
+    fs.mkdirSync(path.dirname(out), { recursive: true });
+    fs.writeFileSync(out, `${JSON.stringify(result, null, 2)}\n`);
+    console.log(`Written: ${path.relative(process.cwd(), out)}`);
+  }
+}
+
+/** @param {number | undefined} value */
+function short(value) {
+  if (value === undefined) return '';
+  if (value >= 10_000) return Math.round(value).toLocaleString('en');
+  if (value >= 100) return value.toFixed(0);
+  return value >= 10 ? value.toFixed(1) : value.toFixed(value >= 1 ? 2 : 3);
+}
+
+/**
+ * @param {Figure[]} figures @param {{ rows: number, classes: number, seed: number, meanKeyLength: number }} corpusIs
+ * @param {boolean} quick
+ */
+function print(figures, corpusIs, quick) {
+  // What is to be reached is for 1M rows: a smaller run only shows that all of it runs.
+  const judged = (/** @type {boolean | undefined} */ reached) =>
+    quick || reached === undefined ? '' : reached ? 'yes' : 'NO';
+  const table = [
+    ['what', 'unit', 'this keeper', 'plain JS', 'ratio', 'to reach', 'reached'],
+    ...figures.map(({ what, unit, ours, js, ratio, target = '', reached }) => [
+      what,
+      unit,
+      short(ours),
+      short(js),
+      ratio === undefined ? '' : `${ratio.toFixed(1)}x`,
+      target,
+      judged(reached),
+    ]),
+  ];
+  const widths = /** @type {string[]} */ (table[0]).map((_, column) =>
+    Math.max(...table.map((row) => /** @type {string} */ (row[column]).length)),
+  );
+  table.splice(
+    1,
+    0,
+    widths.map((width) => '-'.repeat(width)),
+  );
+  const { rows, classes, seed, meanKeyLength } = corpusIs;
+  console.log(
+    `\n${rows.toLocaleString('en')} rows, ${classes} classes, seed ${seed}, keys of ${meanKeyLength} characters on average\n`,
+  );
+  for (const row of table)
+    console.log(`| ${row.map((cell, i) => cell.padEnd(widths[i] ?? 0)).join(' | ')} |`);
+  console.log('');
+  for (const { what, note } of figures) if (note) console.log(`- ${what}: ${note}`);
+  if (rows < 1_000_000) console.log('- What is to be reached is for 1,000,000 rows.');
+  console.log('');
+}
+
+function machine() {
+  return {
+    cpu: os.cpus()[0]?.model ?? 'unknown',
+    cpus: os.availableParallelism(),
+    memoryGb: Math.round(os.totalmem() / 2 ** 30),
+    platform: `${os.platform()} ${os.arch()} ${os.release()}`,
+    loadAverage: os.loadavg(),
+  };
+}
+
+function versions() {
+  /** @param {string} command @param {string[]} args */
+  const said = (command, args) => {
+    try {
+      const options = { cwd: __dirname, stdio: ['ignore', 'pipe', 'ignore'] };
+      return execFileSync(command, args, /** @type {any} */ (options))
+        .toString()
+        .trim();
+    } catch {
+      return null;
+    }
+  };
+  return {
+    keeper: require('../package.json').version,
+    commit: said('git', ['rev-parse', '--short', 'HEAD']),
+    node: process.version,
+    v8: process.versions.v8,
+    rustc: said('rustc', ['--version']),
+  };
+}
+
+const run = isMainThread ? main() : work(workerData);
+run.catch((error) => {
+  if (!isMainThread) throw error;
+  console.error(error);
+  process.exitCode = 1;
+});

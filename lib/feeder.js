@@ -1,0 +1,726 @@
+'use strict';
+
+/**
+ * Keeps a keeper fed from a schedule table: subscribes, loads, verifies, repairs, and says when the queue's
+ * status changes. It knows the keeper and the port `ScheduleTable`, and nothing of what is behind either.
+ *
+ *     const feeder = new Feeder({ keeper, table });
+ *     feeder.on('status', (status) => wakeTheFleet(status));
+ *     feeder.start();
+ *     ...
+ *     await feeder.stop();
+ *
+ * One feeder at a time feeds a keeper. Starting one deposes the one before, wherever it runs; a deposed feeder
+ * ends by itself, without a word to the keeper, and emits 'deposed'.
+ *
+ * The course of it, in `#run`: take the role, wait for peers, read the snapshot; then, for as long as it runs,
+ * one subscription after another, each followed by a walk (`#feed`). Beside it run the head check, the snapshot
+ * and the watch on the status, each a loop of its own that ends with the feeder.
+ */
+
+const { EventEmitter } = require('node:events');
+const { existsSync } = require('node:fs');
+
+/**
+ * @typedef {import('./schedule-table.js').ScheduleTable} ScheduleTable
+ * @typedef {import('./schedule-table.js').ScheduleRow} ScheduleRow
+ *
+ * @typedef {import('../index.js').Walk} Walk
+ *
+ * What the feeder uses of the keeper.
+ * @typedef {Pick<import('../index.js').QueueKeeper, 'apply' | 'beginWalk' | 'configure' | 'headCheck'
+ *   | 'loadSnapshot' | 'nextChange' | 'repair' | 'saveSnapshot' | 'setPhase' | 'state' | 'status'
+ *   | 'takeFeeder' | 'version'>} Keeper
+ *
+ * Time, so that a simulator can be its master.
+ * @typedef {object} Time
+ * @property {() => number} now  ms since the epoch, by the clock that the keeper goes by
+ * @property {(ms: number, then: () => void) => () => void} after  returns what cancels it
+ * @property {() => Promise<void>} turn  lets the event loop go round once
+ *
+ * @typedef {object} FeederOptions
+ * @property {Keeper} keeper
+ * @property {ScheduleTable} table
+ * @property {() => string[] | null} [peers]  the other nodes' names; null while there are some that are not yet
+ *   known. Left out: a node on its own
+ * @property {string} [snapshot]  the file of the snapshot; left out: none is kept
+ * @property {number} [verifyEveryMs]
+ * @property {number} [headCheckEveryMs]
+ * @property {number} [headRows]
+ * @property {number} [chunkRows]
+ * @property {number} [snapshotEveryMs]
+ * @property {number} [peersWaitMs]
+ * @property {number} [callMs]  how long one call of the table may take before it counts as failed
+ * @property {Time} [time]
+ * @property {() => number} [random]
+ * @property {(level: 'info' | 'warn' | 'error', message: string) => void} [log]
+ */
+
+const MINUTE = 60_000;
+/** Another thread's doing (a pause, a claim) reaches the watch on the status no later than this. */
+const WATCH_MS = 100;
+const BACKOFF = { firstMs: 250, mostMs: 60_000 };
+/** A chunk that fails is asked for again this often, before a row of it counts as unreadable. */
+const CHUNK_TRIES = 3;
+const READS_A_TURN = 200;
+/** What a keeper says when it will never again say anything else. */
+const HOPELESS = new Set(['E_POISONED', 'E_CLOSED']);
+
+const DEFAULTS = {
+  verifyEveryMs: 60 * MINUTE,
+  headCheckEveryMs: 1_000,
+  headRows: 64,
+  chunkRows: 1_000,
+  snapshotEveryMs: MINUTE,
+  peersWaitMs: 2 * MINUTE,
+  callMs: 30_000,
+  random: Math.random,
+  /** @type {NonNullable<FeederOptions['log']>} */
+  log: () => {},
+};
+
+/** @type {Time} */
+const realTime = {
+  now: Date.now,
+  after(ms, then) {
+    const timer = setTimeout(then, ms);
+    return () => clearTimeout(timer);
+  },
+  turn: () => new Promise((resolve) => setImmediate(resolve)),
+};
+
+/** Ends the feeder's loops; not a failure. */
+class Ended extends Error {}
+
+/** @param {unknown} error */
+function isDeposed(error) {
+  return /** @type {any} */ (error)?.code === 'E_DEPOSED';
+}
+
+/** @param {unknown} error */
+function messageOf(error) {
+  return error instanceof Error ? error.message : String(error);
+}
+
+class Feeder extends EventEmitter {
+  /** @type {Keeper} */
+  #keeper;
+  /** @type {ScheduleTable} */
+  #table;
+  /** @type {FeederOptions & typeof DEFAULTS} */
+  #options;
+  /** @type {Time} */
+  #time;
+  /** @type {'new' | 'running' | 'ended'} */
+  #life = 'new';
+  /** Rejects everything that is being waited for. A set, not a promise: that would gather reactions for ever. */
+  #waits = new Set(/** @type {Array<() => void>} */ ([]));
+  /** @type {Promise<unknown>} */
+  #finished = Promise.resolve();
+  /** Whoever waits for a verification. @type {ReturnType<typeof deferred>[]} */
+  #requests = [];
+  /** Cuts the pause until the next walk short. */
+  #wake = deferred();
+  /** @type {string | null} */
+  #status = null;
+  #statusCheckDue = false;
+  #cancelDueTimer = () => {};
+  #peerNames = '';
+
+  /** @param {FeederOptions} options */
+  constructor(options) {
+    super();
+    this.#keeper = options.keeper;
+    this.#table = options.table;
+    this.#time = options.time ?? realTime;
+    // An option that is named and undefined is left at its default.
+    const given = Object.fromEntries(
+      Object.entries(options).filter(([, value]) => value !== undefined),
+    );
+    this.#options = /** @type {any} */ ({ ...DEFAULTS, ...given });
+  }
+
+  /** Takes the role and begins. What fails from here on is tried again; it is logged, and the state tells. */
+  start() {
+    if (this.#life !== 'new') throw new Error('a feeder starts once: make a new one');
+    this.#life = 'running';
+    this.#keeper.takeFeeder();
+    this.#finished = Promise.all([
+      this.#run(),
+      this.#every(this.#options.headCheckEveryMs, () => this.#checkHead()),
+      this.#every(WATCH_MS, async () => this.#checkStatus()),
+      this.#options.snapshot ? this.#saveSnapshots(this.#options.snapshot) : undefined,
+    ]);
+    return this;
+  }
+
+  /**
+   * A verification, as soon as the walk under way is done. Resolves to its report once what it found was
+   * repaired; rejects if the feeder ends first.
+   *
+   * @returns {Promise<any>}
+   */
+  verify() {
+    if (this.#life !== 'running') return Promise.reject(new Ended('the feeder does not run'));
+    const request = deferred();
+    this.#requests.push(request);
+    this.#wake.resolve();
+    return request.promise;
+  }
+
+  /**
+   * Changes the keeper's configuration. After a change of nodes, a verification fetches the rows gained.
+   *
+   * @param {any} patch  as `keeper.configure` takes it
+   */
+  configure(patch) {
+    const outcome = this.#keeper.configure(patch);
+    if (patch.nodes !== undefined || patch.node !== undefined) {
+      this.verify().catch(() => {});
+    }
+    this.#checkStatus();
+    return outcome;
+  }
+
+  /** Looks at the status now: for a host that has just paused or resumed the keeper. */
+  checkStatus() {
+    if (this.#life === 'running') this.#checkStatus();
+  }
+
+  /**
+   * Ends the subscription and all loops; saves a last snapshot where one is kept. May be called twice.
+   *
+   * @param {{ phase?: 'stopped' }} [options]  `stopped`: nobody will take over, claims are over
+   */
+  async stop({ phase } = {}) {
+    const wasRunning = this.#life === 'running';
+    this.#end();
+    await this.#finished;
+    if (!wasRunning) return;
+    try {
+      if (phase) this.#keeper.setPhase(phase);
+      if (this.#options.snapshot) await this.#saveSnapshot(this.#options.snapshot);
+    } catch (error) {
+      if (!isDeposed(error)) this.#log('warn', messageOf(error));
+    }
+  }
+
+  // The course
+
+  async #run() {
+    try {
+      await this.#waitForPeers();
+      await this.#loadSnapshot();
+      for (let failures = 0; ; ) {
+        try {
+          await this.#feed(() => {
+            failures = 0;
+          });
+        } catch (error) {
+          this.#mustGoOn(error);
+          this.#log('warn', `the subscription ended (${messageOf(error)}): it is opened again`);
+          if (!this.#isLoaded()) this.#fail(error);
+        }
+        failures += 1;
+        await this.#sleep(this.#backoff(failures));
+      }
+    } catch (error) {
+      if (!(error instanceof Ended)) this.#conclude(error);
+    }
+  }
+
+  /**
+   * One subscription, from its opening to its end; always throws, what ended it.
+   *
+   * @param {() => void} onWalked
+   */
+  async #feed(onWalked) {
+    const closed = deferred();
+    // Rejected while nobody happens to wait for it, it is still seen at the next look.
+    closed.promise.catch(() => {});
+    let open = true;
+    const opening = this.#table.subscribe(
+      (event) => open && this.#receive(event),
+      (why) => closed.reject(why),
+    );
+    let subscription;
+    try {
+      subscription = await this.#call(opening);
+    } catch (error) {
+      open = false;
+      // It may yet open, too late for anyone to want it.
+      opening.then((late) => late.end()).catch(() => {});
+      throw error;
+    }
+    try {
+      // What was written while nobody listened is found by the walk that follows, not before.
+      let resyncing = this.#isLoaded();
+      if (resyncing) this.#keeper.setPhase('live', { resyncing });
+      for (let failures = 0; ; ) {
+        const requests = this.#requests;
+        this.#requests = [];
+        this.#wake = deferred();
+        try {
+          const report = await Promise.race([this.#walk(), closed.promise]);
+          if (resyncing) this.#keeper.setPhase('live', { resyncing: false });
+          resyncing = false;
+          for (const request of requests) request.resolve(report);
+          failures = 0;
+          onWalked();
+        } catch (error) {
+          this.#requests.push(...requests);
+          this.#mustGoOn(error);
+          // Throws again where it is the subscription that has ended.
+          await Promise.race([closed.promise, this.#time.turn()]);
+          failures += 1;
+          this.#log('warn', `the walk failed (${messageOf(error)}): it is tried again`);
+          if (!this.#isLoaded()) this.#fail(error);
+        }
+        if (failures > 0 || this.#requests.length === 0) {
+          const pause = failures > 0 ? this.#backoff(failures) : this.#options.verifyEveryMs;
+          const wake = failures > 0 ? [] : [this.#wake.promise];
+          await this.#sleep(pause, [closed.promise, ...wake]);
+        }
+      }
+    } finally {
+      open = false;
+      subscription.end();
+      this.#giveUpWalk();
+    }
+  }
+
+  async #waitForPeers() {
+    const { peers, peersWaitMs } = this.#options;
+    if (!peers) return;
+    const until = this.#time.now() + peersWaitMs;
+    while (peers() === null && this.#time.now() < until) {
+      if (!this.#isLoaded()) this.#keeper.setPhase('waiting-for-peers');
+      await this.#sleep(250);
+    }
+    this.#followPeers();
+  }
+
+  /** @returns {boolean} whether the nodes have changed */
+  #followPeers() {
+    const names = this.#options.peers?.() ?? [];
+    const text = JSON.stringify([...names].sort());
+    // A list that is empty for a moment is a list not yet read.
+    if (names.length === 0 || text === this.#peerNames) return false;
+    this.#peerNames = text;
+    this.#keeper.configure({ nodes: names });
+    return true;
+  }
+
+  /** Whether the keeper was loaded by this feeder or one before it: then it is never loaded again. */
+  #isLoaded() {
+    return this.#keeper.state().trust.live === true;
+  }
+
+  // Events
+
+  /** @param {any} event */
+  #receive(event) {
+    if (this.#life !== 'running') return;
+    try {
+      this.#keeper.apply(event);
+      this.#checkStatusSoon();
+    } catch (error) {
+      this.#conclude(error);
+    }
+  }
+
+  // Walks
+
+  /** The walk under way; one given up stops at its next step. @type {{ open: Walk | null } | null} */
+  #current = null;
+
+  /** The whole table against what is kept; the first time, into it. */
+  async #walk() {
+    const kind = this.#isLoaded() ? 'verify' : 'load';
+    if (kind === 'load') this.#keeper.setPhase('loading');
+    const walk = this.#keeper.beginWalk(kind);
+    /** @type {{ open: Walk | null }} */
+    const current = { open: walk };
+    this.#current = current;
+    const mustBeCurrent = () => {
+      if (this.#current !== current) throw new Ended('the walk was given up');
+    };
+    try {
+      const outcome = await this.#readAll((rows) => {
+        mustBeCurrent();
+        walk.rows(rows);
+        this.#checkStatusSoon();
+      });
+      mustBeCurrent();
+      current.open = null;
+      const report = walk.end(outcome);
+      for (const [index, key] of [...(report.suspects ?? [])].entries()) {
+        await this.#readAndRepair(key);
+        if (index % READS_A_TURN === READS_A_TURN - 1) await this.#time.turn();
+        mustBeCurrent();
+      }
+      if (kind === 'load') this.#keeper.setPhase('live');
+      this.#checkStatus();
+      this.emit('walked', { kind, report });
+      return report;
+    } finally {
+      if (this.#current === current) this.#giveUpWalk();
+    }
+  }
+
+  #giveUpWalk() {
+    const walk = this.#current?.open;
+    this.#current = null;
+    try {
+      walk?.abandon();
+    } catch (error) {
+      // Of a feeder that has ended, the handle may be closed already.
+      if (!isDeposed(error) && this.#life === 'running') throw error;
+    }
+  }
+
+  /**
+   * Hands over all rows of the table. An unreadable one is stepped over: where the store's cursor dies on it,
+   * from below and from above, and by reading what is left between the two one by one.
+   *
+   * @param {(rows: ScheduleRow[]) => void} take
+   */
+  async #readAll(take) {
+    const upward = await this.#readChunks(take, { after: null, before: null, reverse: false });
+    let { unreadable } = upward;
+    if (!upward.error) return { partial: false, unreadable };
+
+    const downward = await this.#readChunks(take, {
+      after: upward.cursor,
+      before: null,
+      reverse: true,
+    });
+    unreadable += downward.unreadable;
+    if (!downward.error) return { partial: false, unreadable };
+    // Not one row from either end: that is no unreadable row, that is no table.
+    if (upward.rows + downward.rows === 0) throw upward.error;
+
+    try {
+      unreadable += await this.#readSingly(take, upward.cursor, downward.cursor);
+      return { partial: false, unreadable };
+    } catch (error) {
+      this.#mustGoOn(error);
+      this.#log('error', `the table cannot be read to its end: ${messageOf(downward.error)}`);
+      return { partial: true, unreadable: unreadable + 1 };
+    }
+  }
+
+  /**
+   * @param {(rows: ScheduleRow[]) => void} take
+   * @param {{ after: string | null, before: string | null, reverse: boolean }} range
+   */
+  async #readChunks(take, { after, before, reverse }) {
+    let limit = this.#options.chunkRows;
+    let rows = 0;
+    let unreadable = 0;
+    let tries = 0;
+    /** @type {string | null} */
+    let cursor = null;
+    for (;;) {
+      /** @type {import('./schedule-table.js').WalkRange} */
+      const range = reverse
+        ? { after, before: cursor ?? before, limit, reverse }
+        : { after: cursor ?? after, before, limit, reverse };
+      let chunk;
+      try {
+        chunk = await this.#call(this.#table.walk(range));
+      } catch (error) {
+        this.#mustGoOn(error);
+        tries += 1;
+        if (limit > 1) limit = Math.ceil(limit / 4);
+        else if (tries >= CHUNK_TRIES) return { error, cursor, rows, unreadable };
+        else await this.#sleep(this.#backoff(1));
+        continue;
+      }
+      // Not at a short chunk: a store may end one early. Only an empty one is the end.
+      if (chunk.length === 0) return { error: null, cursor, rows, unreadable };
+      tries = 0;
+      const readable = chunk.filter((row) => row.unreadable === undefined);
+      unreadable += chunk.length - readable.length;
+      rows += chunk.length;
+      cursor = chunk[chunk.length - 1].cacheKey;
+      // A turn for reading, a turn for taking: neither holds the event loop up for long.
+      await this.#time.turn();
+      this.#mustRun();
+      if (readable.length > 0) take(readable);
+      await this.#time.turn();
+      this.#mustRun();
+    }
+  }
+
+  /**
+   * @param {(rows: ScheduleRow[]) => void} take
+   * @param {string | null} after
+   * @param {string | null} before
+   * @returns {Promise<number>} how many could not be read
+   */
+  async #readSingly(take, after, before) {
+    let unreadable = 0;
+    for (let cursor = after; ; ) {
+      const limit = READS_A_TURN;
+      const keys = await this.#call(
+        this.#table.walk({ after: cursor, before, limit, keysOnly: true }),
+      );
+      if (keys.length === 0) return unreadable;
+      for (const { cacheKey } of keys) {
+        let row;
+        try {
+          row = await this.#call(this.#table.get(cacheKey));
+        } catch (error) {
+          this.#mustGoOn(error);
+          unreadable += 1;
+        }
+        if (row) take([row]);
+      }
+      cursor = keys[keys.length - 1].cacheKey;
+      await this.#time.turn();
+    }
+  }
+
+  async #checkHead() {
+    if (this.#options.peers && this.#followPeers()) this.verify().catch(() => {});
+    for (const key of this.#keeper.headCheck(this.#options.headRows)) {
+      await this.#readAndRepair(key);
+    }
+  }
+
+  /** @param {string} key */
+  async #readAndRepair(key) {
+    let row;
+    try {
+      row = await this.#call(this.#table.get(key));
+    } catch (error) {
+      // Neither there nor gone: what is kept stays.
+      this.#mustGoOn(error);
+      return;
+    }
+    this.#mustRun();
+    if (this.#keeper.repair(key, row)) this.#checkStatusSoon();
+  }
+
+  // Snapshots
+
+  async #loadSnapshot() {
+    const { snapshot } = this.#options;
+    if (!snapshot || this.#isLoaded() || !existsSync(snapshot)) return;
+    // Claims are served from the moment at which its rows are there.
+    this.#keeper.setPhase('loading');
+    try {
+      await this.#keeper.loadSnapshot(snapshot);
+    } catch (error) {
+      this.#mustGoOn(error);
+      this.#log(
+        'info',
+        `no snapshot was read (${messageOf(error)}): the queue loads from the table`,
+      );
+    }
+  }
+
+  /** @param {string} file */
+  async #saveSnapshots(file) {
+    let saved = -1;
+    await this.#every(this.#options.snapshotEveryMs, async () => {
+      const { version } = this.#keeper;
+      if (version === saved || !this.#isLoaded()) return;
+      await this.#saveSnapshot(file);
+      saved = version;
+    });
+  }
+
+  /** @param {string} file */
+  async #saveSnapshot(file) {
+    if (!this.#isLoaded() && this.#keeper.state().trust.phase !== 'stopped') return;
+    try {
+      await this.#keeper.saveSnapshot(file);
+    } catch (error) {
+      if (isDeposed(error)) throw error;
+      this.#log('warn', `the snapshot was not saved: ${messageOf(error)}`);
+    }
+  }
+
+  // Status
+
+  /** Once for all events of a turn. */
+  #checkStatusSoon() {
+    if (this.#statusCheckDue) return;
+    this.#statusCheckDue = true;
+    void this.#time.turn().then(() => {
+      this.#statusCheckDue = false;
+      if (this.#life !== 'running') return;
+      try {
+        this.#checkStatus();
+      } catch (error) {
+        this.#conclude(error);
+      }
+    });
+  }
+
+  #checkStatus() {
+    const { status } = this.#keeper;
+    const changed = status !== this.#status;
+    this.#status = status;
+    this.#cancelDueTimer();
+    this.#cancelDueTimer = () => {};
+    if (status !== 'queued' && status !== 'paused') this.#awaitDueMinute();
+    if (changed) this.emit('status', status);
+  }
+
+  /** Nothing is due: the next change may be the clock's alone. */
+  #awaitDueMinute() {
+    const { nextChange } = this.#keeper;
+    if (nextChange === null) return;
+    const ms = Math.max(1, nextChange - this.#time.now());
+    if (ms > WATCH_MS) return;
+    this.#cancelDueTimer = this.#time.after(ms, () => this.#checkStatusSoon());
+  }
+
+  // The end
+
+  /** By `stop` or by being deposed: no call to the keeper from here on, but for those of `stop`. */
+  #end() {
+    if (this.#life === 'ended') return;
+    this.#life = 'ended';
+    this.#cancelDueTimer();
+    for (const end of [...this.#waits]) end();
+    const requests = this.#requests;
+    this.#requests = [];
+    for (const request of requests) request.reject(new Ended('the feeder has ended'));
+  }
+
+  /** What to do about an error that the keeper itself threw. @param {unknown} error */
+  #conclude(error) {
+    if (this.#life === 'ended') return;
+    this.#end();
+    if (isDeposed(error)) {
+      this.emit('deposed');
+      return;
+    }
+    this.#log('error', `the feeder has ended: ${messageOf(error)}`);
+    this.emit('failed', error);
+  }
+
+  #mustRun() {
+    if (this.#life !== 'running') throw new Ended('the feeder has ended');
+  }
+
+  /** Passes on what no retry can mend. @param {unknown} error */
+  #mustGoOn(error) {
+    if (error instanceof Ended || isDeposed(error)) throw error;
+    if (HOPELESS.has(/** @type {any} */ (error)?.code)) throw error;
+    this.#mustRun();
+  }
+
+  /** @param {unknown} error */
+  #fail(error) {
+    this.#keeper.setPhase('failed', { error: messageOf(error) });
+    this.#checkStatus();
+  }
+
+  // Time
+
+  /** Full jitter over the upper half, so that nodes that failed together do not come back together. */
+  #backoff(/** @type {number} */ failures) {
+    const ms = Math.min(BACKOFF.mostMs, BACKOFF.firstMs * 2 ** Math.min(failures - 1, 20));
+    return ms / 2 + (ms / 2) * this.#options.random();
+  }
+
+  /**
+   * The first of `promises` to settle; `onTime` says what becomes of it when `ms` have passed first. Throws
+   * `Ended` when the feeder ends.
+   *
+   * @template T
+   * @param {number} ms
+   * @param {Promise<T>[]} promises
+   * @param {(resolve: (value: T) => void, reject: (error: Error) => void) => void} onTime
+   * @returns {Promise<T>}
+   */
+  #await(ms, promises, onTime) {
+    this.#mustRun();
+    return new Promise((resolve, reject) => {
+      const end = () => settle(() => reject(new Ended('the feeder has ended')));
+      const cancel = this.#time.after(ms, () => settle(() => onTime(resolve, reject)));
+      /** @param {() => void} then */
+      const settle = (then) => {
+        cancel();
+        this.#waits.delete(end);
+        then();
+      };
+      this.#waits.add(end);
+      for (const promise of promises) {
+        promise.then(
+          (value) => settle(() => resolve(value)),
+          (error) => settle(() => reject(error)),
+        );
+      }
+    });
+  }
+
+  /**
+   * @param {number} ms
+   * @param {Promise<any>[]} orUntil  cut it short; a rejection is passed on
+   */
+  #sleep(ms, orUntil = []) {
+    return this.#await(ms, orUntil, (resolve) => resolve(undefined));
+  }
+
+  /**
+   * A loop of its own: `job` again and again, `ms` after it was done.
+   *
+   * @param {number} ms
+   * @param {() => Promise<void>} job
+   */
+  async #every(ms, job) {
+    for (;;) {
+      try {
+        await this.#sleep(ms);
+        await job();
+      } catch (error) {
+        if (error instanceof Ended) return;
+        this.#conclude(error);
+        return;
+      }
+    }
+  }
+
+  /**
+   * A call of the table, which may hang: then it counts as failed.
+   *
+   * @template T
+   * @param {Promise<T>} promise
+   * @returns {Promise<T>}
+   */
+  #call(promise) {
+    const { callMs } = this.#options;
+    return this.#await(callMs, [promise], (_, reject) =>
+      reject(new Error(`the table did not answer for ${callMs} ms`)),
+    );
+  }
+
+  /**
+   * @param {'info' | 'warn' | 'error'} level
+   * @param {string} message
+   */
+  #log(level, message) {
+    this.#options.log(level, message);
+  }
+}
+
+function deferred() {
+  /** @type {(value?: any) => void} */
+  let resolve = () => {};
+  /** @type {(error: unknown) => void} */
+  let reject = () => {};
+  /** @type {Promise<any>} */
+  const promise = new Promise((yes, no) => {
+    resolve = yes;
+    reject = no;
+  });
+  return { promise, resolve, reject };
+}
+
+module.exports = { Feeder };

@@ -1,0 +1,563 @@
+'use strict';
+
+/**
+ * The HTTP interface of the standalone host: one request in, one JSON answer out. Whatever is wrong with a
+ * request has a status and a sentence that says what to do.
+ */
+
+const { createHash, timingSafeEqual } = require('node:crypto');
+const http = require('node:http');
+const { stateAnswer } = require('../state-answer.js');
+const { importRows } = require('./ndjson.js');
+const { checkNumber, checkRow, FIELD_CHECKS } = require('./row.js');
+
+/**
+ * @typedef {InstanceType<typeof import('./table.js').LmdbTable>} LmdbTable
+ * @typedef {InstanceType<typeof import('./table.js').TableError>} TableError
+ * @typedef {http.IncomingMessage} Request
+ * @typedef {{ status?: number, headers?: Record<string, string>, body: unknown }} Answer  a string goes out as
+ *   it is, anything else as JSON
+ *
+ * What the routes use of the keeper.
+ * @typedef {Pick<import('../../index.js').QueueKeeper, 'claim' | 'confirm' | 'describe' | 'dueSummary'
+ *   | 'explain' | 'metrics' | 'pause' | 'release' | 'resume' | 'stateJson' | 'status'>} Keeper
+ * @typedef {import('../../index.js').Job} Job
+ *
+ * What a result answers: the row as it was when the result came, and the moment at which its job was given out.
+ * @typedef {{ first: import('../schedule-table.js').ScheduleRow | null, grantedAt: number | undefined }} Rendered
+ */
+
+const LARGEST_BODY = 16 * 2 ** 20;
+const MOST_JOBS = 10_000;
+/** A result is written over the row as it was read; one written in between is read again, this often. */
+const RESULT_TRIES = 8;
+const SCHEDULE = '/render_schedule/';
+const JSON_TYPES = new Set(['application/json']);
+const NDJSON_TYPES = new Set([
+  'application/json',
+  'application/x-ndjson',
+  'application/ndjson',
+  'application/jsonl',
+]);
+const OPENMETRICS = 'application/openmetrics-text; version=1.0.0; charset=utf-8';
+const OUTCOMES = new Set(['rendered', 'failed', 'gone']);
+
+class HttpError extends Error {
+  /**
+   * @param {number} status
+   * @param {string} message
+   * @param {{ headers?: Record<string, string>, fields?: Record<string, unknown> }} [more]
+   */
+  constructor(status, message, { headers = {}, fields = {} } = {}) {
+    super(message);
+    this.status = status;
+    this.headers = headers;
+    this.fields = fields;
+  }
+}
+
+/**
+ * @param {object} parts
+ * @param {Keeper} parts.keeper
+ * @param {LmdbTable} parts.table
+ * @param {string} [parts.token]  asked of every request, where given
+ * @param {number} parts.defaultInterval  the cadence of a row that the keeper does not keep
+ * @param {(name: 'jobs' | 'stale' | 'results') => void} [parts.count]
+ * @param {(paused: boolean) => void} [parts.onPause]
+ * @param {(error: Error) => void} [parts.onError]  an error that is this program's own
+ */
+function createApi({ keeper, table, token, defaultInterval, count, onPause, onError }) {
+  const tokenDigest = token === undefined ? null : digest(token);
+  let draining = false;
+
+  /** @type {Record<string, Record<string, (request: Request) => Answer | Promise<Answer>>>} */
+  const routes = {
+    '/render_schedule': { POST: postRows },
+    '/render_queue/claim': { POST: postClaim },
+    '/render_queue/job_result': { POST: postResult },
+    '/render_queue/pause': { POST: (request) => setPaused(request, true) },
+    '/render_queue/resume': { POST: (request) => setPaused(request, false) },
+    '/queue_status': { GET: getStatus },
+    '/prerender_admin/queue-state': { GET: () => stateAnswer(keeper) },
+    '/prerender_admin/explain': { POST: postExplain },
+    '/metrics': {
+      GET: () => ({ headers: { 'content-type': OPENMETRICS }, body: keeper.metrics() }),
+    },
+  };
+  const rowRoute = { GET: getRow, PUT: putRow, DELETE: deleteRow };
+
+  /** @param {Request} request */
+  function keyOf(request) {
+    const url = String(request.url);
+    if (url.includes('?')) {
+      throw new HttpError(400, 'a key with ? in it must be percent-encoded: write %3F');
+    }
+    try {
+      return decodeURIComponent(url.slice(SCHEDULE.length));
+    } catch {
+      throw new HttpError(
+        400,
+        'the key is not percent-encoded UTF-8: encodeURIComponent makes it so',
+      );
+    }
+  }
+
+  /** @param {Request} request */
+  function getRow(request) {
+    const row = table.getSync(keyOf(request));
+    if (!row) throw new HttpError(404, 'there is no row of this key: PUT it to schedule the page');
+    return { body: row };
+  }
+
+  /** @param {Request} request */
+  async function putRow(request) {
+    const key = keyOf(request);
+    const row = await readJson(request);
+    const wrong = checkRow(row);
+    if (wrong) throw new HttpError(422, wrong);
+    if (row.cacheKey !== undefined && row.cacheKey !== key) {
+      throw new HttpError(
+        422,
+        'cacheKey is not the key in the path: leave it out, or make them equal',
+      );
+    }
+    const written = await table.put(key, row);
+    return {
+      status: written?.existed ? 200 : 201,
+      body: { cacheKey: key, version: written?.version },
+    };
+  }
+
+  /** @param {Request} request */
+  async function deleteRow(request) {
+    const key = keyOf(request);
+    const written = await table.delete(key);
+    return { body: { cacheKey: key, existed: written?.existed, version: written?.version } };
+  }
+
+  /** @param {Request} request */
+  async function postRows(request) {
+    checkType(request, NDJSON_TYPES);
+    const report = await importRows(request, table);
+    return { status: report.written === 0 && report.failed > 0 ? 422 : 200, body: report };
+  }
+
+  /** @param {Request} request */
+  async function postClaim(request) {
+    const body = await readObject(request);
+    const limit = body.limit ?? 1;
+    if (!Number.isInteger(limit) || limit < 1 || limit > MOST_JOBS) {
+      throw new HttpError(422, `limit must be a whole number from 1 to ${MOST_JOBS}`);
+    }
+    if (draining)
+      throw new HttpError(503, 'the host is stopping', { headers: { 'retry-after': '2' } });
+    return { body: claim(limit) };
+  }
+
+  /**
+   * Claims, holds each row against the table, and claims again in the place of those that were stale.
+   *
+   * @param {number} limit
+   */
+  function claim(limit) {
+    /** @type {Job[]} */
+    const jobs = [];
+    /** @type {Map<string, unknown>} */
+    const held = new Map();
+    let skippedStale = 0;
+    let skippedUnreadable = 0;
+    for (;;) {
+      const before = jobs.length;
+      const { jobs: granted, ...claimed } = keeper.claim(limit - before);
+      for (const key of claimed.held) held.set(/** @type {any} */ (key).key, key);
+      for (const job of granted) {
+        const row = readForClaim(job);
+        if (row === undefined) {
+          skippedUnreadable += 1;
+        } else if (keeper.confirm(job.token, row)) {
+          jobs.push(job);
+          count?.('jobs');
+        } else {
+          skippedStale += 1;
+          count?.('stale');
+        }
+      }
+      const allGood = jobs.length === before + granted.length;
+      if (granted.length > 0 && !(allGood && (claimed.complete || jobs.length >= limit))) continue;
+      return {
+        jobs,
+        ...claimed,
+        // Not those of this very claim.
+        skippedLeased: Math.max(0, claimed.skippedLeased - before),
+        held: [...held.values()],
+        skippedStale,
+        ...(skippedUnreadable > 0 && { skippedUnreadable }),
+      };
+    }
+  }
+
+  /**
+   * The durable row of a job; undefined for one that cannot be read, whose lease is then given back as after
+   * a bad render: if it stays unreadable, the keeper soon holds it back.
+   *
+   * @param {Job} job
+   */
+  function readForClaim(job) {
+    try {
+      return table.getSync(job.key);
+    } catch {
+      keeper.release(job.key, job.token);
+      return undefined;
+    }
+  }
+
+  /** @param {Request} request */
+  async function postResult(request) {
+    const body = await readObject(request);
+    const { key, token: lease, outcome } = body;
+    if (typeof key !== 'string') throw new HttpError(422, 'key must be the key of the job');
+    if (!Number.isSafeInteger(lease) || lease < 0) {
+      throw new HttpError(422, 'token must be the token of the job, as the claim gave it');
+    }
+    if (!OUTCOMES.has(outcome)) {
+      throw new HttpError(422, 'outcome must be "rendered", "failed" or "gone"');
+    }
+    for (const name of /** @type {const} */ (['nextRenderTime', 'fromSitemap'])) {
+      const wrong = body[name] === undefined ? null : FIELD_CHECKS[name](body[name]);
+      if (wrong) throw new HttpError(422, wrong);
+    }
+    if (body.effectiveInterval !== undefined) {
+      const wrong = checkNumber('effectiveInterval', body.effectiveInterval);
+      if (wrong) throw new HttpError(422, wrong);
+    }
+    const row = table.getSync(key);
+    // What was asked for after the job was handed out is not answered by its result.
+    const triggered = Math.max(Number(row?.changedAt ?? 0), Number(row?.urgentAt ?? 0));
+    const grantedAt = triggered > 0 ? keeper.explain(key)?.lease?.grantedAt : undefined;
+    const released = keeper.release(key, lease);
+    if (released !== 'released') {
+      throw new HttpError(409, STALE[released] ?? STALE.unknown, { fields: { release: released } });
+    }
+    count?.('results');
+    return { body: await writeResult(key, body, { first: row, grantedAt }) };
+  }
+
+  /**
+   * @param {string} key
+   * @param {any} result
+   * @param {Rendered} rendered
+   */
+  async function writeResult(key, result, rendered) {
+    for (let tries = 0; tries < RESULT_TRIES; tries++) {
+      const row = table.getSync(key);
+      if (!row) return { release: 'released', written: false, gone: true };
+      if (result.outcome === 'gone') {
+        if (await table.delete(key, { ifVersion: row.version })) {
+          return { release: 'released', written: true, gone: true };
+        }
+        continue;
+      }
+      const next = resultRow(row, result, rendered);
+      if (await table.put(key, next, { ifVersion: row.version })) {
+        return { release: 'released', written: true, nextRenderTime: next.nextRenderTime };
+      }
+    }
+    throw new HttpError(503, 'the row is written too often to write the result; it stays due', {
+      headers: { 'retry-after': '1' },
+    });
+  }
+
+  /**
+   * @param {import('../schedule-table.js').ScheduleRow} row
+   * @param {any} result
+   * @param {Rendered} rendered
+   */
+  function resultRow(row, result, { first, grantedAt }) {
+    const next = { ...row };
+    for (const name of /** @type {const} */ (['fromSitemap', 'effectiveInterval'])) {
+      if (result[name] !== undefined) next[name] = result[name];
+    }
+    let stillDue = false;
+    if (result.outcome === 'rendered') {
+      for (const name of /** @type {const} */ (['changedAt', 'urgentAt'])) {
+        const at = row[name];
+        if (typeof at !== 'number' || at <= 0) continue;
+        const isNewer = grantedAt !== undefined && at > grantedAt;
+        if (isNewer || at !== first?.[name]) stillDue = true;
+        else next[name] = null;
+      }
+    }
+    if (result.nextRenderTime !== undefined) next.nextRenderTime = result.nextRenderTime;
+    else if (!stillDue) next.nextRenderTime = Date.now() + cadenceOf(row.cacheKey, next);
+    return next;
+  }
+
+  /**
+   * @param {string} key
+   * @param {import('../schedule-table.js').ScheduleRow} row
+   */
+  function cadenceOf(key, row) {
+    const carried = row.effectiveInterval;
+    if (typeof carried === 'number' && carried > 0) return carried;
+    const kept = keeper.describe(key);
+    return kept && !kept.carried && kept.cadenceMs ? kept.cadenceMs : defaultInterval;
+  }
+
+  /**
+   * @param {Request} request
+   * @param {boolean} paused
+   */
+  async function setPaused(request, paused) {
+    await readObject(request);
+    await table.saveSetting('paused', paused);
+    if (paused) keeper.pause();
+    else keeper.resume();
+    onPause?.(paused);
+    return { body: { paused, status: keeper.status } };
+  }
+
+  function getStatus() {
+    return {
+      headers: { 'cache-control': 'no-store' },
+      body: { status: keeper.status, ...keeper.dueSummary() },
+    };
+  }
+
+  /** @param {Request} request */
+  async function postExplain(request) {
+    const { key } = await readObject(request);
+    if (typeof key !== 'string') throw new HttpError(422, 'key must be the key to explain');
+    return { body: keeper.explain(key) };
+  }
+
+  /** @param {Request} request */
+  function checkCaller(request) {
+    if (tokenDigest) {
+      const given = /^Bearer +(.+)$/i.exec(request.headers.authorization ?? '')?.[1];
+      if (given === undefined || !timingSafeEqual(digest(given), tokenDigest)) {
+        throw new HttpError(401, 'send the token: authorization: Bearer <token>', {
+          headers: { 'www-authenticate': 'Bearer' },
+        });
+      }
+    } else if (!isLoopbackName(request.headers.host)) {
+      // A page of any site can point its own name at this machine.
+      throw new HttpError(421, 'without --token this host answers to localhost and 127.0.0.1 only');
+    }
+  }
+
+  /** @param {Request} request */
+  function answer(request) {
+    checkCaller(request);
+    const url = String(request.url);
+    const path = url.split('?', 1)[0];
+    const isRow = path.startsWith(SCHEDULE) && path.length > SCHEDULE.length;
+    const methods = isRow ? rowRoute : Object.hasOwn(routes, path) ? routes[path] : null;
+    if (!methods) {
+      throw new HttpError(404, 'there is no such route', {
+        fields: { routes: [...Object.keys(routes), `${SCHEDULE}<percent-encoded key>`] },
+      });
+    }
+    const method = request.method === 'HEAD' ? 'GET' : String(request.method);
+    if (!Object.hasOwn(methods, method)) {
+      const allow = Object.keys(methods).join(', ');
+      throw new HttpError(405, `${path} takes ${allow}`, { headers: { allow } });
+    }
+    return /** @type {any} */ (methods)[method](request);
+  }
+
+  /**
+   * @param {Request} request
+   * @param {http.ServerResponse} response
+   */
+  async function handle(request, response) {
+    try {
+      const answered = await answer(request);
+      send(response, answered.status ?? 200, answered.headers ?? {}, answered.body);
+    } catch (error) {
+      if (request.destroyed && !request.complete) return;
+      const { status, headers, body } = failure(error);
+      if (status === 500) onError?.(/** @type {Error} */ (error));
+      send(response, status, headers, body);
+    }
+  }
+
+  /**
+   * @param {http.ServerResponse} response
+   * @param {number} status
+   * @param {Record<string, string>} headers
+   * @param {unknown} body
+   */
+  function send(response, status, headers, body) {
+    if (response.headersSent || response.destroyed) return;
+    const text = typeof body === 'string' ? body : `${JSON.stringify(body)}\n`;
+    response.writeHead(status, {
+      'content-type': 'application/json',
+      'content-length': Buffer.byteLength(text),
+      ...(draining ? { connection: 'close' } : {}),
+      ...headers,
+    });
+    response.end(text);
+  }
+
+  return {
+    handle,
+    /** From now on connections are closed with their answer, and nothing is claimed. */
+    drain() {
+      draining = true;
+    },
+  };
+}
+
+/** @type {Record<string, string>} */
+const STALE = {
+  expired: 'the lease of this job has expired: its result is dropped, claim again',
+  superseded: 'the job was given out again since: its result is dropped, claim again',
+  unknown: 'no such lease: its result is dropped, claim again',
+};
+
+/**
+ * @param {unknown} error
+ * @returns {{ status: number, headers: Record<string, string>, body: object }}
+ */
+function failure(error) {
+  if (error instanceof HttpError) {
+    return {
+      status: error.status,
+      headers: error.headers,
+      body: { error: error.message, ...error.fields },
+    };
+  }
+  const { code, message } = /** @type {TableError} */ (error);
+  const body = { error: message, code };
+  if (code === 'E_TABLE_WRITE' || code === 'E_TABLE_CLOSED') {
+    return { status: 503, headers: { 'retry-after': '1' }, body };
+  }
+  if (code === 'E_TABLE_READ') return { status: 500, headers: {}, body };
+  return {
+    status: 500,
+    headers: {},
+    body: { error: `the host failed at this request: ${message}`, code },
+  };
+}
+
+/** @param {string} text */
+function digest(text) {
+  return createHash('sha256').update(text).digest();
+}
+
+/** @param {string | undefined} host  as in the host header */
+function isLoopbackName(host) {
+  if (host === undefined) return false;
+  const name = host.replace(/:\d+$/, '').toLowerCase();
+  return name === 'localhost' || name === '[::1]' || /^127(\.\d{1,3}){3}$/.test(name);
+}
+
+/**
+ * Asked of every request with a body, one without a body included: no page of another site can send it without
+ * being asked first.
+ *
+ * @param {Request} request
+ * @param {Set<string>} types
+ */
+function checkType(request, types) {
+  const type = String(request.headers['content-type'] ?? '')
+    .split(';', 1)[0]
+    .trim()
+    .toLowerCase();
+  if (!types.has(type)) {
+    const wanted = [...types].slice(0, 2).join(' or ');
+    throw new HttpError(415, `send the body with the header content-type: ${wanted}`);
+  }
+  const encoding = request.headers['content-encoding'] ?? 'identity';
+  if (encoding !== 'identity') throw new HttpError(415, 'send the body without content-encoding');
+}
+
+/** @param {Request} request */
+async function readBody(request) {
+  const tooLarge = () => new HttpError(413, `a body may have ${LARGEST_BODY} bytes at most`);
+  if (Number(request.headers['content-length'] ?? 0) > LARGEST_BODY) throw tooLarge();
+  /** @type {Buffer[]} */
+  const chunks = [];
+  let length = 0;
+  // Not `for await`: leaving that loop early destroys the request, and the answer with it.
+  await new Promise((resolve, reject) => {
+    request.on('data', (/** @type {Buffer} */ chunk) => {
+      length += chunk.length;
+      if (length <= LARGEST_BODY) chunks.push(chunk);
+      else reject(tooLarge());
+    });
+    request.once('end', resolve);
+    request.once('error', reject);
+    request.once('close', () => reject(new Error('the client went away')));
+  });
+  return Buffer.concat(chunks);
+}
+
+/** @param {Request} request */
+async function readJson(request) {
+  checkType(request, JSON_TYPES);
+  const bytes = await readBody(request);
+  if (bytes.length === 0) return undefined;
+  let text;
+  try {
+    text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+  } catch {
+    throw new HttpError(400, 'the body is not UTF-8: encode it as UTF-8');
+  }
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new HttpError(400, `the body is not JSON: ${/** @type {Error} */ (error).message}`);
+  }
+}
+
+/**
+ * @param {Request} request
+ * @returns {Promise<Record<string, any>>}
+ */
+async function readObject(request) {
+  const body = (await readJson(request)) ?? {};
+  if (typeof body !== 'object' || body === null || Array.isArray(body)) {
+    throw new HttpError(422, 'the body must be a JSON object');
+  }
+  return body;
+}
+
+/**
+ * @param {ReturnType<typeof createApi>} api
+ * @returns {http.Server}
+ */
+function createServer(api) {
+  const server = http.createServer(
+    {
+      // An import may take hours; a connection on which nothing moves does not (below).
+      requestTimeout: 0,
+      headersTimeout: 30_000,
+      keepAliveTimeout: 65_000,
+      maxHeaderSize: 64 * 1024,
+      noDelay: true,
+    },
+    (request, response) => {
+      // Emitted again when the client goes away; what there is to do about it is done where it is read.
+      request.on('error', () => {});
+      response.on('error', () => {});
+      void api.handle(request, response);
+    },
+  );
+  server.timeout = 120_000;
+  server.on('clientError', (error, socket) => {
+    if (socket.destroyed || !socket.writable) return;
+    const tooLong = /** @type {any} */ (error).code === 'HPE_HEADER_OVERFLOW';
+    const [status, sentence] = tooLong
+      ? ['431 Request Header Fields Too Large', 'the key is too long for a path: POST it as NDJSON']
+      : ['400 Bad Request', 'this is not HTTP'];
+    const body = `${JSON.stringify({ error: sentence })}\n`;
+    socket.end(
+      `HTTP/1.1 ${status}\r\ncontent-type: application/json\r\nconnection: close\r\n` +
+        `content-length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
+    );
+  });
+  return server;
+}
+
+module.exports = { createApi, createServer, LARGEST_BODY };

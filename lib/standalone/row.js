@@ -1,0 +1,71 @@
+'use strict';
+
+/**
+ * What the HTTP interface takes as a schedule row. The keeper itself never refuses an event for what is in it;
+ * here, where someone writes, a wrong type is said at once, before it is durable.
+ */
+
+const NUMERIC = /^\d+(\.\d+)?([eE][+-]?\d+)?$/;
+
+/** @param {unknown} value */
+function isDueTime(value) {
+  if (typeof value === 'number') return Number.isFinite(value) && value >= 0;
+  return typeof value === 'string' && NUMERIC.test(value) && Number.isFinite(Number(value));
+}
+
+const OPTIONAL_NUMBERS = new Set(['effectiveInterval', 'changedAt', 'urgentAt', 'demandPeriod']);
+
+/** The values that `checkRow` lets through, of the fields that a result may set. */
+const FIELD_CHECKS = {
+  /** @param {unknown} value */
+  nextRenderTime: (value) =>
+    value === null || isDueTime(value)
+      ? null
+      : 'nextRenderTime must be the due time in ms since the epoch, a number from 0 (null: never due)',
+  /** @param {unknown} value */
+  fromSitemap: (value) =>
+    value === null || typeof value === 'boolean' ? null : 'fromSitemap must be true or false',
+};
+
+/**
+ * @param {string} name
+ * @param {unknown} value
+ */
+function checkNumber(name, value) {
+  if (value === null) return null;
+  if (typeof value === 'number' && Number.isFinite(value) && value >= 0) return null;
+  return `${name} must be a number of ms, or null`;
+}
+
+/**
+ * What is wrong with a row, in a sentence; null for a good one.
+ *
+ * @param {unknown} row
+ * @returns {string | null}
+ */
+function checkRow(row) {
+  if (typeof row !== 'object' || row === null || Array.isArray(row)) {
+    return 'a row must be a JSON object such as {"nextRenderTime": 1760000000000, "fromSitemap": true}';
+  }
+  const fields = /** @type {Record<string, unknown>} */ (row);
+  if (!Object.hasOwn(fields, 'nextRenderTime')) {
+    return 'nextRenderTime is missing: the due time in ms since the epoch (null: never due)';
+  }
+  const wrong = FIELD_CHECKS.nextRenderTime(fields.nextRenderTime);
+  if (wrong) return wrong;
+  if (fields.fromSitemap !== undefined) {
+    const wrongFlag = FIELD_CHECKS.fromSitemap(fields.fromSitemap);
+    if (wrongFlag) return wrongFlag;
+  }
+  for (const [name, value] of Object.entries(fields)) {
+    if (OPTIONAL_NUMBERS.has(name)) {
+      const wrongNumber = checkNumber(name, value);
+      if (wrongNumber) return wrongNumber;
+    } else if (typeof value === 'number' && !Number.isFinite(value)) {
+      return `${name} is too large for a number`;
+    }
+  }
+  return null;
+}
+
+module.exports = { checkRow, checkNumber, FIELD_CHECKS };
