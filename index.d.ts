@@ -204,11 +204,10 @@ export interface Walk {
   abandon(): void;
 }
 
-export interface Described {
-  dueAt: number;
-  /** Minutes since the epoch. */
-  minute: number;
+/** What tells classes apart. */
+export interface ClassFields {
   route: string;
+  /** null where a classifier gave a number that JSON cannot say. */
   cadenceMs: number | null;
   carried: boolean;
   fromSitemap: boolean;
@@ -217,18 +216,17 @@ export interface Described {
   demandPeriodMs: number | null;
 }
 
-export interface Explanation {
+export interface Described extends ClassFields {
+  dueAt: number;
+  /** Minutes since the epoch. */
+  minute: number;
+}
+
+export interface Explanation extends ClassFields {
   key: string;
   kept: boolean;
   reason: null | 'not-owned' | 'unknown';
   owner: string;
-  route: string;
-  cadenceMs: number | null;
-  carried: boolean;
-  fromSitemap: boolean;
-  changed: boolean;
-  urgent: boolean;
-  demandPeriodMs: number | null;
   dueAt: number | null;
   due: boolean;
   score: number | null;
@@ -285,19 +283,12 @@ export interface State {
     oldestDueAt: number | null;
     nextDueAt: number | null;
     byRoute: { route: string; due: number; sitemap: LatenessBins; discovered: LatenessBins }[];
-    classes: {
-      route: string;
-      cadenceMs: number | null;
-      carried: boolean;
-      fromSitemap: boolean;
-      changed: boolean;
-      urgent: boolean;
-      demandPeriodMs: number | null;
+    classes: (ClassFields & {
       rows: number;
       due: number;
       oldestDueAt: number;
       oldestLatenessCadences: number | null;
-    }[];
+    })[];
     listsTruncated: boolean;
   };
   flow: {
@@ -341,6 +332,7 @@ export interface State {
       gainedTotal: number;
       lostTotal: number;
       lastError: string | null;
+      snapshotMs: number | null;
       epoch: number;
       epochAt: number | null;
       unverifiedRows: number;

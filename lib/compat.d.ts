@@ -1,4 +1,4 @@
-import type { Classify, State } from '../index.js';
+import type { ClassFields, Classify, State } from '../index.js';
 
 /** How `topK` ranks: as options of the call, with other defaults than the keeper's own. */
 export interface Ranking {
@@ -13,15 +13,8 @@ export interface Ranking {
   changedDemand?: boolean;
 }
 
-export interface CompatDescribed {
+export interface CompatDescribed extends ClassFields {
   minute: number;
-  route: string;
-  cadenceMs: number | null;
-  carried: boolean;
-  fromSitemap: boolean;
-  changed: boolean;
-  urgent: boolean;
-  demandPeriodMs: number | null;
 }
 
 export interface CompatKeeper {

@@ -120,7 +120,9 @@ pub struct Keeper {
     pub(super) watch: Watch,
     pub(super) walk: Option<Walk>,
     pub(super) walks: u64,
-    /// Marks of a walk that did not end are still on rows: from this one on.
+    /// The parity of the last walk's marks: see [`Mark`].
+    pub(super) parity: bool,
+    /// A walk that did not end has left rows of both parities: from this one on.
     pub(super) stale_marks: Option<RowId>,
     /// Rows dropped through changes of nodes since the last walk ended.
     pub(super) lost_since_walk: u64,
@@ -162,6 +164,7 @@ impl Keeper {
             watch: Watch::default(),
             walk: None,
             walks: 0,
+            parity: false,
             stale_marks: None,
             lost_since_walk: 0,
             unverified: 0,
@@ -399,16 +402,23 @@ impl Keeper {
             (None, Some((class_key, minute))) => {
                 let class = self.classes.enter(class_key);
                 let row = self.table.insert(hash, key, minute, class);
+                let unseen = self.walk.as_mut().is_some_and(Walk::row_added);
+                self.table.set_mark(row, self.parity, if unseen { Mark::Unseen } else { Mark::Seen });
                 self.link(row, class, minute);
                 self.classes.refresh(class, minute);
                 self.count_in(minute);
                 if self.leases.any_orphans() && self.leases.came(row, key) {
                     self.table.set_noted(row, true);
                 }
+                // Still being read: an event from here on must be noticed all the same.
+                if self.watch.stop_unkept(hash) {
+                    self.table.set_watched(row, true);
+                }
                 if flows {
                     self.flow.at(self.minute).added += 1;
                 }
                 self.version += 1;
+                self.table.learn();
                 Changed::Added
             }
             (Some(row), None) => {
@@ -416,7 +426,15 @@ impl Keeper {
                 if self.table.noted(row) {
                     self.leases.gone(row, key);
                 }
+                if self.table.watched(row) {
+                    self.watch.read_unkept(hash, self.now.mono);
+                }
                 self.unverified -= u64::from(self.table.unverified(row));
+                if let Some(walk) = &mut self.walk
+                    && self.table.mark(row, self.parity) == Mark::Unseen
+                {
+                    walk.unseen_gone();
+                }
                 self.unlink(row, class, minute);
                 self.classes.refresh(class, minute);
                 self.table.remove(hash, row);
@@ -456,6 +474,7 @@ impl Keeper {
                     }
                 }
                 self.version += 1;
+                self.table.learn();
                 Changed::Moved
             }
         }
@@ -559,16 +578,25 @@ impl Keeper {
 
     /// A walk under way must not overwrite what has just been said of a key.
     pub(super) fn mark_touched(&mut self, hash: u64, found: Option<RowId>, key: &[u8], changed: Changed) {
-        // While the walk ends no row of it comes any more, and its pass takes the marks off.
-        let Some(walk) = self.walk.as_mut().filter(|walk| !walk.ending()) else { return };
+        let Some(walk) = &mut self.walk else { return };
         let row = match changed {
             Changed::Added => self.table.find(hash, key),
             Changed::Removed => None,
             Changed::Moved | Changed::Nothing => found,
         };
         match row {
-            Some(row) => self.table.set_mark(row, Mark::Touched),
+            Some(row) => self.set_mark(row, Mark::Touched),
             None => walk.touch_unkept(hash),
+        }
+    }
+
+    /// Marks a row for the walk under way.
+    pub(super) fn set_mark(&mut self, row: RowId, mark: Mark) {
+        if let Some(walk) = &mut self.walk {
+            if self.table.mark(row, self.parity) == Mark::Unseen {
+                walk.unseen_gone();
+            }
+            self.table.set_mark(row, self.parity, mark);
         }
     }
 
@@ -846,8 +874,9 @@ impl Keeper {
         assert_eq!(unverified, self.unverified, "keeper: unverified rows");
         let noted: HashSet<RowId> = rows.iter().copied().filter(|row| self.table.noted(*row)).collect();
         assert_eq!(noted, self.leases.rows().collect(), "keeper: rows with a lease entry");
-        if self.walk.is_none() && self.stale_marks.is_none() {
-            assert!(rows.iter().all(|row| self.table.mark(*row) == Mark::None), "keeper: marks without a walk");
+        if self.stale_marks.is_none() {
+            let unseen = rows.iter().filter(|row| self.table.mark(**row, self.parity) == Mark::Unseen).count() as u64;
+            assert_eq!(unseen, self.walk.as_ref().map_or(0, Walk::unseen), "keeper: rows that the walk has not seen");
         }
         if !self.config.classify && self.reclassify.is_none() {
             for row in rows {

@@ -57,7 +57,9 @@ impl Scale {
     pub fn score(&self, minute: Minute, now: f64) -> f64 {
         let late = (now - start_of(minute)).max(0.0);
         let score = if self.divisor > 0.0 { late / self.divisor } else { late };
-        score * self.boost + self.head_start
+        // Infinitely late (a cadence next to nothing) and of no weight is of no weight: NaN has no place in an order.
+        let score = if self.boost == 0.0 { 0.0 } else { score * self.boost };
+        score + self.head_start
     }
 }
 

@@ -10,7 +10,7 @@ use super::flow::Minutes;
 use super::keeper::Keeper;
 use super::route::InvalidRule;
 use super::time::{MINUTE_MS, Minute, start_of};
-use super::trust::{Phase, Status, TopCheck, WalkReport};
+use super::trust::{Phase, Status, Trust};
 
 /// The edges between lateness bins, in cadences: [0, .25), [.25, 1), [1, 2), [2, 4), [4, inf).
 pub const LATENESS_EDGES: [f64; 4] = [0.25, 1.0, 2.0, 4.0];
@@ -153,25 +153,8 @@ pub struct KeeperReport {
     pub classes: usize,
     pub resyncing: bool,
     pub exact: bool,
-    pub load_started_at: Option<f64>,
-    pub loaded_at: Option<f64>,
-    pub load_ms: Option<f64>,
-    pub load_rows: u64,
-    pub unreadable_rows: u64,
-    pub partial_load: bool,
-    pub events_applied: u64,
-    pub events_ignored: u64,
-    pub events_outdated: u64,
-    pub events_flagged: u64,
-    pub malformed: u64,
-    pub last_event_at: Option<f64>,
-    pub verify: Option<WalkReport>,
-    pub last_resync: Option<WalkReport>,
-    pub top_check: TopCheck,
-    pub repaired_total: u64,
-    pub gained_total: u64,
-    pub lost_total: u64,
-    pub last_error: Option<String>,
+    #[serde(flatten)]
+    pub trust: Trust,
     pub epoch: u64,
     pub epoch_at: Option<f64>,
     pub unverified_rows: u64,
@@ -403,32 +386,13 @@ impl Keeper {
     }
 
     fn trust_report(&self) -> TrustReport {
-        let trust = &self.trust;
         let keeper = KeeperReport {
             phase: self.phase,
             rows: self.table.len(),
             classes: self.classes.len(),
             resyncing: self.resyncing,
             exact: self.exact(),
-            load_started_at: trust.load_started_at,
-            loaded_at: trust.loaded_at,
-            load_ms: trust.load_ms,
-            load_rows: trust.load_rows,
-            unreadable_rows: trust.unreadable_rows,
-            partial_load: trust.partial_load,
-            events_applied: trust.events_applied,
-            events_ignored: trust.events_ignored,
-            events_outdated: trust.events_outdated,
-            events_flagged: trust.events_flagged,
-            malformed: trust.malformed,
-            last_event_at: trust.last_event_at,
-            verify: trust.verify,
-            last_resync: trust.last_resync,
-            top_check: trust.top_check,
-            repaired_total: trust.repaired_total,
-            gained_total: trust.gained_total,
-            lost_total: trust.lost_total,
-            last_error: trust.last_error.clone(),
+            trust: self.trust.clone(),
             epoch: self.epoch,
             epoch_at: self.epoch_at,
             unverified_rows: self.unverified,

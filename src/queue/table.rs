@@ -12,8 +12,8 @@ use super::time::Minute;
 const UNVERIFIED: u8 = 1;
 const NOTED: u8 = 2;
 const WATCHED: u8 = 4;
-const MARK_SHIFT: u8 = 3;
-const MARK: u8 = 3 << MARK_SHIFT;
+const TOUCHED: u8 = 8;
+const PARITY: u8 = 16;
 
 /// A codec is replaced by a newly learnt one when keys take this much more than they did at first.
 const WORSE: f64 = 1.2;
@@ -24,15 +24,16 @@ const LONGEST_CODED: usize = 4 * 1024;
 /// Bytes of keys over which a codec is judged.
 const JUDGED_OVER: u64 = 4 << 20;
 
-/// What a walk under way knows of a row.
+/// What a walk knows of a row. Marks are relative to the walk's parity, which changes with each walk: what the last walk
+/// has marked is unseen for the next, and no mark needs taking off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// Nothing yet.
-    None = 0,
+    Unseen,
     /// The walk has seen it.
-    Seen = 1,
+    Seen,
     /// An event has touched it since the walk began.
-    Touched = 2,
+    Touched,
 }
 
 /// The rows of a queue.
@@ -59,6 +60,7 @@ struct Learning {
     every: usize,
     enough: usize,
     sampled: usize,
+    calls: u32,
 }
 
 impl Deref for Table {
@@ -137,7 +139,7 @@ impl Table {
         }
         let row = self.records.add(codec, &code, due, class);
         self.index.insert(hash, row);
-        self.learn(key, code.len());
+        self.note_key(key, code.len());
         if code.capacity() > 64 * 1024 {
             code = Vec::new();
         }
@@ -145,20 +147,18 @@ impl Table {
         row
     }
 
-    /// One bounded step towards the next codec. A codec is learnt as soon as there are keys, again when there are many more
-    /// (a walk comes in key order, so that the first keys are a poor sample), and whenever keys take more than they did.
-    fn learn(&mut self, key: &[u8], code: usize) {
+    /// Notes a new key: for the sample, and for how well the newest codec does. A codec is learnt as soon as there are keys, again
+    /// when there are many more (a walk comes in key order, so that the first keys are a poor sample), and whenever keys
+    /// take more than they did.
+    fn note_key(&mut self, key: &[u8], code: usize) {
         let learning = &mut self.learning;
         if let Some(trainer) = &mut learning.trainer {
-            if !trainer.is_full() && learning.sampled < learning.enough {
-                if self.index.len().is_multiple_of(learning.every) {
-                    trainer.sample(key);
-                    learning.sampled += 1;
-                }
-            } else if let Some(codec) = trainer.step() {
-                learning.trainer = None;
-                (learning.raw, learning.coded, learning.first_ratio) = (0, 0, None);
-                self.records.add_codec(codec);
+            if learning.sampled < learning.enough
+                && !trainer.is_full()
+                && self.index.len().is_multiple_of(learning.every)
+            {
+                trainer.sample(key);
+                learning.sampled += 1;
             }
             return;
         }
@@ -184,6 +184,24 @@ impl Table {
         if begin {
             learning.trainer = Some(Box::new(Trainer::new()));
             learning.sampled = 0;
+        }
+    }
+
+    /// Goes on learning the next codec, if one is being learnt: a step of some 0.1 ms at every 32nd call, so that no batch of
+    /// changes waits long for it. To be called with every change.
+    pub fn learn(&mut self) {
+        let learning = &mut self.learning;
+        let Some(trainer) = &mut learning.trainer else { return };
+        if learning.sampled < learning.enough && !trainer.is_full() {
+            return;
+        }
+        learning.calls = learning.calls.wrapping_add(1);
+        if learning.calls.is_multiple_of(32)
+            && let Some(codec) = trainer.step()
+        {
+            learning.trainer = None;
+            (learning.raw, learning.coded, learning.first_ratio) = (0, 0, None);
+            self.records.add_codec(codec);
         }
     }
 
@@ -239,18 +257,21 @@ impl Table {
         self.has(row, UNVERIFIED | NOTED | WATCHED)
     }
 
-    /// What the walk under way knows of the row.
-    pub fn mark(&self, row: RowId) -> Mark {
-        match (self.flags(row) & MARK) >> MARK_SHIFT {
-            1 => Mark::Seen,
-            2 => Mark::Touched,
-            _ => Mark::None,
+    /// What the walk of this parity knows of the row.
+    pub fn mark(&self, row: RowId, parity: bool) -> Mark {
+        let flags = self.flags(row);
+        match (flags & PARITY != 0) == parity {
+            false => Mark::Unseen,
+            true if flags & TOUCHED != 0 => Mark::Touched,
+            true => Mark::Seen,
         }
     }
 
     /// See [`Self::mark`].
-    pub fn set_mark(&mut self, row: RowId, mark: Mark) {
-        self.set_flags(row, MARK, (mark as u8) << MARK_SHIFT);
+    pub fn set_mark(&mut self, row: RowId, parity: bool, mark: Mark) {
+        let parity = if parity == (mark != Mark::Unseen) { PARITY } else { 0 };
+        let touched = if mark == Mark::Touched { TOUCHED } else { 0 };
+        self.set_flags(row, PARITY | TOUCHED, parity | touched);
     }
 
     /// The records as they are, to read.

@@ -119,8 +119,9 @@ pub struct TopCheck {
     pub repaired: u64,
 }
 
-/// Counts since the start, and what is known of loads and walks.
-#[derive(Clone, Debug, Default)]
+/// Counts since the start, and what is known of loads and walks: part of the state as it is.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Trust {
     /// Events taken: puts and deletions of this node's rows.
     pub events_applied: u64,
@@ -161,7 +162,8 @@ pub struct Trust {
     /// What went wrong last, in words.
     pub last_error: Option<String>,
     /// Claim calls refused: at the limit of leases, while paused, while unready.
+    #[serde(skip)]
     pub refused: [u64; 3],
-    /// Snapshots written and read, the last one's ms.
+    /// How long the last snapshot took to write, ms.
     pub snapshot_ms: Option<f64>,
 }

@@ -26,9 +26,10 @@ pub struct Walk {
     /// Keys without a row that were touched since the walk began. Kept rows carry a mark.
     touched: HashSet<u64>,
     report: WalkReport,
-    /// Where the end's pass over the rows has come to.
+    /// Kept rows that it has neither seen nor found touched.
+    unseen: u64,
+    /// Where the end's pass over the rows has come to, once it has begun.
     cursor: Option<RowId>,
-    ending: bool,
     suspects: Vec<Vec<u8>>,
 }
 
@@ -37,8 +38,19 @@ impl Walk {
         self.touched.insert(hash);
     }
 
-    pub(super) fn ending(&self) -> bool {
-        self.ending
+    /// A row is kept that was not: unseen, unless the walk is ending and would not come to it any more. Returns which.
+    pub(super) fn row_added(&mut self) -> bool {
+        let unseen = self.cursor.is_none();
+        self.unseen += u64::from(unseen);
+        unseen
+    }
+
+    pub(super) fn unseen_gone(&mut self) {
+        self.unseen -= 1;
+    }
+
+    pub(super) fn unseen(&self) -> u64 {
+        self.unseen
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -62,7 +74,7 @@ impl Keeper {
         let mut slice = Vec::new();
         self.stale_marks = self.table.scan(cursor, most, |row| slice.push(row));
         for row in slice {
-            self.table.set_mark(row, Mark::None);
+            self.table.set_mark(row, self.parity, Mark::Seen);
         }
         self.stale_marks.is_none()
     }
@@ -75,14 +87,15 @@ impl Keeper {
             self.trust.load_started_at = Some(self.now.wall);
         }
         self.walks += 1;
+        self.parity = !self.parity;
         self.walk = Some(Walk {
             id: self.walks,
             kind,
             started_mono: self.now.mono,
             touched: HashSet::new(),
             report: WalkReport::default(),
-            cursor: Some(0),
-            ending: false,
+            unseen: self.table.len() as u64,
+            cursor: None,
             suspects: Vec::new(),
         });
         self.walks
@@ -115,7 +128,7 @@ impl Keeper {
             walk.report.unowned += 1;
         }
         match found {
-            Some(row) if self.table.mark(row) == Mark::Touched => return,
+            Some(row) if self.table.mark(row, self.parity) == Mark::Touched => return,
             None if walk.touched.contains(&hash) => return,
             _ => {}
         }
@@ -130,7 +143,7 @@ impl Keeper {
             Changed::Moved | Changed::Nothing => found,
         };
         if let Some(row) = row {
-            self.table.set_mark(row, Mark::Seen);
+            self.set_mark(row, Mark::Seen);
             self.set_verified(row);
         }
         let Some(walk) = &mut self.walk else { return };
@@ -159,25 +172,27 @@ impl Keeper {
     /// Goes on ending the walk, up to `most` rows; returns its result once it has gone through all.
     pub fn end_walk(&mut self, partial: bool, unreadable: u64, most: usize) -> Option<Walked> {
         let walk = self.walk.as_mut()?;
-        walk.ending = true;
-        let mut slice = Vec::new();
-        if let Some(cursor) = walk.cursor {
-            walk.cursor = self.table.scan(cursor, most, |row| slice.push(row));
-        }
-        for row in slice {
-            let unseen = self.table.mark(row) == Mark::None;
-            self.table.set_mark(row, Mark::None);
-            if unseen && !partial {
-                let key = self.table.key(row);
-                self.watch.suspect(self.table.hash(&key), self.now.mono);
-                self.table.set_watched(row, true);
-                if let Some(walk) = &mut self.walk {
-                    walk.suspects.push(key);
+        if walk.unseen > 0 {
+            let mut slice = Vec::new();
+            walk.cursor = self.table.scan(walk.cursor.unwrap_or(0), most, |row| slice.push(row));
+            let ended = walk.cursor.is_none();
+            for row in slice {
+                if self.table.mark(row, self.parity) != Mark::Unseen {
+                    continue;
+                }
+                self.set_mark(row, Mark::Seen);
+                if !partial {
+                    let key = self.table.key(row);
+                    self.watch.suspect(self.table.hash(&key), self.now.mono);
+                    self.table.set_watched(row, true);
+                    if let Some(walk) = &mut self.walk {
+                        walk.suspects.push(key);
+                    }
                 }
             }
-        }
-        if self.walk.as_ref().is_some_and(|walk| walk.cursor.is_some()) {
-            return None;
+            if !ended && self.walk.as_ref().is_some_and(|walk| walk.unseen > 0) {
+                return None;
+            }
         }
         let mut walk = self.walk.take()?;
         let report = &mut walk.report;

@@ -65,6 +65,11 @@ impl Watch {
         self.unkept.insert(hash, mono);
     }
 
+    /// A row is kept now for a key that had none. Returns whether it is being read: its record tells from here on.
+    pub fn stop_unkept(&mut self, hash: u64) -> bool {
+        !self.unkept.is_empty() && self.unkept.remove(&hash).is_some()
+    }
+
     /// A kept row that the walk did not see is being read.
     pub fn suspect(&mut self, hash: u64, mono: f64) {
         self.suspects.insert(hash, mono);
