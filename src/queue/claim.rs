@@ -233,7 +233,7 @@ impl Keeper {
                 // It has just been read from the table.
                 self.set_verified(row);
             }
-            self.mark_touched(hash, found, &key, changed);
+            self.mark_touched(hash, found, changed);
         }
         if let Some(due) = due {
             if !touched {

@@ -4,7 +4,7 @@
 //! rise with hashes; entries are kept in hash order (linear probing with ordered insertion), so a look-up
 //! may stop at the first greater hash, and the table in slot order *is* the rows in hash order. That makes growing a
 //! stream: entries are moved in order to a larger table, a few with each change, never re-reading a key, and
-//! the old table's segments are given back as it passes them. Load stays between 0.76 and 0.88.
+//! the old table's segments are given back as it passes them. Load stays between 0.66 and 0.82.
 
 const SEGMENT: usize = 4096;
 /// Slots moved with each change while the table is being resized: enough to be done before the new one fills.
@@ -57,30 +57,56 @@ impl Slots {
         &mut segment[at % SEGMENT]
     }
 
-    fn find(&self, hash: u32, mut is_it: impl FnMut(RowId) -> bool) -> Option<usize> {
-        let mut at = self.home(hash);
-        loop {
-            let slot = self.get(at);
-            if slot == 0 || hash_of(slot) > hash {
-                return None;
-            }
-            if hash_of(slot) == hash && is_it(row_of(slot)) {
-                return Some(at);
-            }
-            at += 1;
+    /// The slots from `at` to the end of their segment: most runs end before it does.
+    fn from(&self, at: usize) -> &[u64] {
+        match self.segments.get(at / SEGMENT) {
+            Some(segment) => segment.get(at % SEGMENT..).unwrap_or(&[]),
+            None => &[],
         }
     }
 
-    fn insert(&mut self, hash: u32, row: RowId) {
+    /// The first slot from the hash's home on that is empty or for which `stop` is true of its hash and row.
+    fn first(&self, hash: u32, mut stop: impl FnMut(u32, RowId) -> bool) -> (usize, u64) {
         let mut at = self.home(hash);
         loop {
-            let slot = self.get(at);
-            if slot == 0 || hash_of(slot) > hash {
-                break;
+            let slots = self.from(at);
+            for (i, &slot) in slots.iter().enumerate() {
+                if slot == 0 || stop(hash_of(slot), row_of(slot)) {
+                    return (at + i, slot);
+                }
             }
-            at += 1;
+            if slots.is_empty() {
+                // A segment that is not there, or not as long: all empty.
+                return (at, 0);
+            }
+            at += slots.len();
+            if !at.is_multiple_of(SEGMENT) {
+                return (at, 0);
+            }
         }
-        let mut carried = slot_of(hash, row);
+    }
+
+    fn find(&self, hash: u32, mut is_it: impl FnMut(RowId) -> bool) -> Option<usize> {
+        let (at, slot) = self.first(hash, |other, row| other > hash || (other == hash && is_it(row)));
+        (slot != 0 && hash_of(slot) == hash).then_some(at)
+    }
+
+    fn insert(&mut self, hash: u32, row: RowId) {
+        let (at, slot) = self.first(hash, |other, _| other > hash);
+        let new = slot_of(hash, row);
+        if slot == 0 {
+            *self.slot_mut(at) = new;
+            return;
+        }
+        // The rest of the run moves on by one.
+        if let Some(len) = self.from(at).iter().position(|slot| *slot == 0) {
+            let segment = &mut self.segments[at / SEGMENT];
+            let at = at % SEGMENT;
+            segment.copy_within(at..at + len, at + 1);
+            segment[at] = new;
+            return;
+        }
+        let (mut carried, mut at) = (new, at);
         while carried != 0 {
             std::mem::swap(&mut carried, self.slot_mut(at));
             at += 1;
@@ -170,18 +196,8 @@ impl Index {
     /// The slot in which a look-up of `hash` would start: reading it early is what warms the cache for a batch.
     pub fn touch(&self, hash: u64) -> RowId {
         let hash = (hash >> 32) as u32;
-        let side = self.side(hash);
-        let mut at = side.home(hash);
-        loop {
-            let slot = side.get(at);
-            if slot == 0 || hash_of(slot) > hash {
-                return 0;
-            }
-            if hash_of(slot) == hash {
-                return row_of(slot);
-            }
-            at += 1;
-        }
+        let (_, slot) = self.side(hash).first(hash, |other, _| other >= hash);
+        if hash_of(slot) == hash { row_of(slot) } else { 0 }
     }
 
     /// The row of this hash for which `is_it` is true.
@@ -215,8 +231,8 @@ impl Index {
         let Some(resize) = &mut self.resize else {
             let homes = self.slots.homes;
             let len = self.len as u64;
-            let wanted = if len * 100 > homes * 88 {
-                (homes * 23 / 20).max(homes + MIN_HOMES)
+            let wanted = if len * 100 > homes * 82 {
+                (homes * 5 / 4).max(homes + MIN_HOMES)
             } else if homes > MIN_HOMES && len * 100 < homes * 30 {
                 (len * 3 / 2).max(MIN_HOMES)
             } else {
@@ -334,13 +350,13 @@ mod tests {
     }
 
     #[test]
-    fn stays_within_eleven_bytes_a_row() {
+    fn stays_within_twelve_bytes_a_row() {
         let mut index = Index::default();
         for row in 1..=200_000u32 {
             index.insert(spread(u64::from(row)), row);
             if row > 100_000 && row % 1_000 == 0 {
                 let each = index.bytes() as f64 / f64::from(row);
-                assert!(each < 11.2, "{each} bytes a row at {row}");
+                assert!(each < 12.4, "{each} bytes a row at {row}");
             }
         }
         index.validate();

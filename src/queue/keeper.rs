@@ -69,7 +69,7 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Changed {
     Nothing,
-    Added,
+    Added(RowId),
     Moved,
     Removed,
 }
@@ -300,7 +300,7 @@ impl Keeper {
 
     /// Whether this node owns the key. Where the host classifies rows, that is for the host to say.
     pub(super) fn owns(&self, key: &[u8]) -> bool {
-        self.config.classify || self.ring.owns(self.url(key))
+        self.config.classify || self.ring.nodes().len() == 1 || self.ring.owns(self.url(key))
     }
 
     /// The class and minute that a row of this node would have; `None` where it would not be kept. `known` is the row
@@ -419,21 +419,24 @@ impl Keeper {
                 }
                 self.version += 1;
                 self.table.learn();
-                Changed::Added
+                Changed::Added(row)
             }
             (Some(row), None) => {
                 let (class, minute) = (self.table.class(row), self.table.due(row));
                 if self.table.noted(row) {
                     self.leases.gone(row, key);
                 }
+                // What is known of the key beyond its row outlives it.
                 if self.table.watched(row) {
                     self.watch.read_unkept(hash, self.now.mono);
                 }
                 self.unverified -= u64::from(self.table.unverified(row));
-                if let Some(walk) = &mut self.walk
-                    && self.table.mark(row, self.parity) == Mark::Unseen
-                {
-                    walk.unseen_gone();
+                if let Some(walk) = &mut self.walk {
+                    match self.table.mark(row, self.parity) {
+                        Mark::Unseen => walk.unseen_gone(),
+                        Mark::Touched => walk.touch_unkept(hash),
+                        Mark::Seen => {}
+                    }
                 }
                 self.unlink(row, class, minute);
                 self.classes.refresh(class, minute);
@@ -511,7 +514,7 @@ impl Keeper {
         if (found.is_none() || self.reclassify.is_some()) && !self.owns(key) {
             self.touch(hash, found, key);
             let changed = self.change(hash, found, key, None, Kind::Repair);
-            self.mark_touched(hash, found, key, changed);
+            self.mark_touched(hash, found, changed);
             self.count_lost(changed);
             return Outcome::Ignored;
         }
@@ -519,7 +522,7 @@ impl Keeper {
             Event::Changed => {
                 self.trust.events_flagged += 1;
                 self.touch(hash, found, key);
-                self.mark_touched(hash, found, key, Changed::Nothing);
+                self.mark_touched(hash, found, Changed::Nothing);
                 self.watch.flag(hash, key);
                 return Outcome::Ignored;
             }
@@ -533,7 +536,7 @@ impl Keeper {
         self.touch(hash, found, key);
         let target = target.and_then(|(row, judge)| self.judge(key, &row, judge, found));
         let changed = self.change(hash, found, key, target, Kind::Event);
-        self.mark_touched(hash, found, key, changed);
+        self.mark_touched(hash, found, changed);
         Outcome::Applied
     }
 
@@ -569,18 +572,17 @@ impl Keeper {
 
     /// Keeps a row that a snapshot had: nothing else is known of its key.
     pub(super) fn keep_unverified(&mut self, hash: u64, key: &[u8], target: (ClassKey, Minute)) {
-        self.change(hash, None, key, Some(target), Kind::Repair);
-        if let Some(row) = self.table.find(hash, key) {
+        if let Changed::Added(row) = self.change(hash, None, key, Some(target), Kind::Repair) {
             self.table.set_unverified(row, true);
             self.unverified += 1;
         }
     }
 
     /// A walk under way must not overwrite what has just been said of a key.
-    pub(super) fn mark_touched(&mut self, hash: u64, found: Option<RowId>, key: &[u8], changed: Changed) {
+    pub(super) fn mark_touched(&mut self, hash: u64, found: Option<RowId>, changed: Changed) {
         let Some(walk) = &mut self.walk else { return };
         let row = match changed {
-            Changed::Added => self.table.find(hash, key),
+            Changed::Added(row) => Some(row),
             Changed::Removed => None,
             Changed::Moved | Changed::Nothing => found,
         };

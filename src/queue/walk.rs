@@ -26,6 +26,8 @@ pub struct Walk {
     /// Keys without a row that were touched since the walk began. Kept rows carry a mark.
     touched: HashSet<u64>,
     report: WalkReport,
+    /// How many rings the queue had had when it began.
+    former_rings: usize,
     /// Kept rows that it has neither seen nor found touched.
     unseen: u64,
     /// Where the end's pass over the rows has come to, once it has begun.
@@ -94,6 +96,7 @@ impl Keeper {
             started_mono: self.now.mono,
             touched: HashSet::new(),
             report: WalkReport::default(),
+            former_rings: self.former_rings.len(),
             unseen: self.table.len() as u64,
             cursor: None,
             suspects: Vec::new(),
@@ -135,10 +138,10 @@ impl Keeper {
         let kind = walk.kind;
         let target = if owned { self.judge(key, row, judge, found) } else { None };
         let changed = self.change(hash, found, key, target, Kind::Repair);
-        let gained = changed == Changed::Added && kind == WalkKind::Verify && self.is_gained(key);
+        let gained = matches!(changed, Changed::Added(_)) && kind == WalkKind::Verify && self.is_gained(key);
         self.versions.take(hash, version, self.now.mono);
         let row = match changed {
-            Changed::Added => self.table.find(hash, key),
+            Changed::Added(row) => Some(row),
             Changed::Removed => None,
             Changed::Moved | Changed::Nothing => found,
         };
@@ -148,9 +151,9 @@ impl Keeper {
         }
         let Some(walk) = &mut self.walk else { return };
         match (changed, kind) {
-            (Changed::Nothing, _) | (Changed::Added, WalkKind::Load) => {}
-            (Changed::Added, WalkKind::Verify) if gained => walk.report.gained += 1,
-            (Changed::Added, WalkKind::Verify) => walk.report.missing += 1,
+            (Changed::Nothing, _) | (Changed::Added(_), WalkKind::Load) => {}
+            (Changed::Added(_), WalkKind::Verify) if gained => walk.report.gained += 1,
+            (Changed::Added(_), WalkKind::Verify) => walk.report.missing += 1,
             (Changed::Moved | Changed::Removed, _) => walk.report.mismatched += 1,
         }
     }
@@ -218,7 +221,8 @@ impl Keeper {
         }
         if !partial {
             self.whole = true;
-            self.former_rings.clear();
+            // Rows gained through a change since it began may lie where it had been already.
+            self.former_rings.drain(..walk.former_rings);
             self.watch.walked();
         }
         Some(Walked { report: walk.report, suspects: walk.suspects })
@@ -274,11 +278,11 @@ impl Keeper {
         if let (Some(row), true) = (found, changed != Changed::Removed) {
             self.set_verified(row);
         }
-        self.mark_touched(hash, found, key, changed);
+        self.mark_touched(hash, found, changed);
         if changed == Changed::Nothing {
             return false;
         }
-        if changed == Changed::Added && self.is_gained(key) {
+        if matches!(changed, Changed::Added(_)) && self.is_gained(key) {
             self.trust.gained_total += 1;
             return true;
         }
