@@ -457,7 +457,7 @@ export declare class QueueKeeper {
 
   /**
    * Keeps the rows of a snapshot, unverified, in their order; what an event has said meanwhile stays. The whole file is checked before
-   * any of it is kept. Rejects with `E_IO`, `E_SNAPSHOT_DAMAGED`, `E_SNAPSHOT_VERSION`, `E_SNAPSHOT_FOREIGN`.
+   * any of it is kept. Rejects with `E_DEPOSED`, `E_IO`, `E_SNAPSHOT_DAMAGED`, `E_SNAPSHOT_VERSION`, `E_SNAPSHOT_FOREIGN`.
    */
   loadSnapshot(path: string): Promise<{ rows: number; savedAt: number; ms: number }>;
 

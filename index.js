@@ -237,12 +237,11 @@ class QueueKeeper {
     let malformed = 0;
     try {
       for (let i = 0; i < events.length; i++) {
-        const event = events[i];
-        if (isObject(event) && packer.event(event)) {
+        if (packer.eventAt(events, i)) {
           if (packer.full || packer.keys.length >= BATCH_UNITS) applied += this.#flush(packer);
         } else {
           malformed++;
-          this.#native.malformed(isObject(event) ? packer.fault : 'an event is not an object');
+          this.#native.malformed(packer.fault);
         }
       }
       applied += this.#flush(packer);
@@ -333,10 +332,13 @@ class QueueKeeper {
   #packed(key, row) {
     if (row === null || row === undefined) return {};
     if (!isObject(row)) throw new TypeError(`row must be an object or null, not ${describe(row)}`);
-    const one = this.#one;
+    // A getter or classifier may come here again: then it packs for itself.
+    const one = this.#one ?? new Packer(1, this.#classify);
+    this.#one = null;
     one.clear();
-    if (one.row(key, row))
-      return { numbers: one.numbers.subarray(0, STRIDE), route: one.routes?.[0] };
+    const read = one.row(key, row);
+    this.#one = one;
+    if (read) return { numbers: one.numbers.subarray(0, STRIDE), route: one.routes?.[0] };
     this.#native.malformed(one.fault);
     return null;
   }
@@ -548,7 +550,7 @@ class Walk {
     if (!Array.isArray(rows)) throw new TypeError(`rows must be an array, not ${describe(rows)}`);
     const packer = this.#packer;
     for (let i = 0; i < rows.length; i++) {
-      packer.walked(rows[i]);
+      packer.walkedAt(rows, i);
       if (packer.full || packer.keys.length >= BATCH_UNITS * 8) this.#send();
     }
     this.#send();

@@ -8,8 +8,6 @@ const { before, describe, test } = require('node:test');
 const { DUE, HOUR, MINUTE, START, gone, manual, put } = require('./support/keepers.js');
 const { install, parse, valuesOf } = require('./support/openmetrics.js');
 
-before(install);
-
 /** @param {any} keeper */
 const read = (keeper) => valuesOf(parse(keeper.metrics()));
 
@@ -49,6 +47,8 @@ function busy() {
 }
 
 describe('metrics', () => {
+  before(install);
+
   test('are well-formed OpenMetrics: types, help, one EOF at the end', () => {
     for (const keeper of [manual(), busy()]) {
       const text = keeper.metrics();

@@ -15,7 +15,7 @@ const ROOT = path.join(__dirname, '..');
 let folder;
 /** @type {string} An empty project that has installed the tarball. */
 let project;
-/** @type {{ filename: string, size: number, files: { path: string }[] }} */
+/** @type {{ filename: string, size: number, integrity: string, files: { path: string }[] }} */
 let tarball;
 
 /** @param {string} command @param {string[]} args @param {string} cwd */
@@ -39,6 +39,13 @@ function copyOf(name) {
   return copy;
 }
 
+/** What the package depends on, in the versions that this repository has. */
+function locked() {
+  const text = fs.readFileSync(path.join(ROOT, 'package-lock.json'), 'utf8');
+  const all = Object.entries(/** @type {Record<string, any>} */ (JSON.parse(text).packages));
+  return Object.fromEntries(all.filter(([name, entry]) => name !== '' && !entry.dev));
+}
+
 before(() => {
   folder = fs.realpathSync(fs.mkdtempSync(path.join(os.tmpdir(), 'queue-package-')));
   const packed = run(
@@ -51,13 +58,22 @@ before(() => {
   tarball = Array.isArray(told) ? told[0] : Object.values(told)[0];
   project = path.join(folder, 'project');
   fs.mkdirSync(project);
-  fs.writeFileSync(path.join(project, 'package.json'), '{ "private": true }');
-  const install = ['install', '--ignore-scripts', '--no-audit', '--no-fund', '--loglevel=error'];
-  const file = path.join(folder, path.basename(tarball.filename));
-  // What the package depends on is in npm's cache after `npm ci`; where it is not, the registry has it.
-  let installed = run('npm', [...install, '--offline', file], project);
-  if (installed.status !== 0)
-    installed = run('npm', [...install, '--prefer-offline', file], project);
+  const file = `file:${path.join(folder, path.basename(tarball.filename))}`;
+  const root = { private: true, dependencies: { [manifest.name]: file } };
+  const write = (/** @type {string} */ name, /** @type {object} */ value) =>
+    fs.writeFileSync(path.join(project, name), JSON.stringify(value));
+  write('package.json', root);
+  const { version, dependencies } = manifest;
+  const self = { version, resolved: file, integrity: tarball.integrity, dependencies };
+  const packages = { '': root, [`node_modules/${manifest.name}`]: self, ...locked() };
+  write('package-lock.json', { lockfileVersion: 3, requires: true, packages });
+  // With these versions nothing but npm's cache is needed, which has them since `npm ci`; else the registry has them.
+  const quiet = ['--ignore-scripts', '--no-audit', '--no-fund', '--loglevel=error'];
+  let installed = run('npm', ['ci', '--offline', ...quiet], project);
+  if (installed.status !== 0) {
+    fs.rmSync(path.join(project, 'package-lock.json'));
+    installed = run('npm', ['install', '--prefer-offline', ...quiet], project);
+  }
   assert.equal(installed.status, 0, installed.stderr);
 });
 after(() => fs.rmSync(folder, { recursive: true, force: true }));

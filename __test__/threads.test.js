@@ -277,3 +277,35 @@ describe('any thread may be terminated at any moment', () => {
     }
   });
 });
+
+describe('native memory', () => {
+  test('of keepers that nobody holds any more comes back, closed or not', (t) => {
+    const script = `
+      const { QueueKeeper } = require(process.argv[1]);
+      const events = Array.from({ length: 100_000 }, (_, i) => ({
+        type: 'put',
+        id: 'https://shop.example/category/' + (i % 977) + '/product-' + i + '|desktop',
+        value: { nextRenderTime: i * 1_000 },
+      }));
+      const rss = () => process.memoryUsage().rss / 2 ** 20;
+      let [round, bytes, first] = [0, 0, 0];
+      (function next() {
+        const keeper = new QueueKeeper();
+        keeper.applyAll(events);
+        bytes += keeper.bytes / 2 ** 20;
+        if (process.argv[2] === 'closed') keeper.close();
+        if (++round === 5) first = rss();
+        if (round < 25) setImmediate(next);
+        else console.log(JSON.stringify([rss() - first, bytes]));
+      })();
+    `;
+    for (const how of ['closed', 'left']) {
+      const run = spawnSync(process.execPath, ['-e', script, ROOT, how], { encoding: 'utf8' });
+      assert.equal(run.status, 0, run.stderr);
+      const [grown, made] = JSON.parse(run.stdout);
+      t.diagnostic(`${how}: grown by ${grown.toFixed(0)} MiB, ${made.toFixed(0)} MiB made`);
+      assert.ok(made > 70, `${made}`);
+      assert.ok(grown < made / 3, `${how}: grown by ${grown} MiB of ${made}`);
+    }
+  });
+});

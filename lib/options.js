@@ -66,7 +66,7 @@ const CHANGEABLE = {
   node: text,
   nodes: names,
   routes: (value, name) => rules(value, name),
-  excludePathPatterns: list,
+  excludePathPatterns: (value, name) => patterns(value, name),
   defaultInterval: positive,
   priority,
   leases,
@@ -103,41 +103,36 @@ function fieldsOf(value, name, fields) {
   return checked;
 }
 
-/** Rules come from outside and are judged one by one: whatever JSON cannot say becomes something that no rule can be. */
-function json(/** @type {unknown} */ value) {
-  return JSON.stringify(value, (_, each) => {
-    if (typeof each === 'bigint') return `${each}n`;
-    return typeof each === 'string' && !(/** @type {any} */ (each).isWellFormed()) ? null : each;
-  });
-}
+/** What JSON can say of a value; null for all else, which no rule takes. @param {unknown} value */
+const plain = (value) => {
+  if (typeof value === 'string') return /** @type {any} */ (value).isWellFormed() ? value : null;
+  return typeof value === 'number' || typeof value === 'boolean' ? value : null;
+};
 
 const RULE_FIELDS = ['match', 'path', 'mode', 'renderInterval'];
 
-/** Of a rule only what a rule has. @type {Check} */
+/** Rules come from outside and are judged one by one: of each only what a rule has. @type {Check} */
 const rules = (value, name) =>
-  /** @type {any[]} */ (list(value, name)).map((rule) =>
-    typeof rule === 'object' && rule !== null
-      ? Object.fromEntries(
-          RULE_FIELDS.filter((field) => rule[field] !== undefined).map((field) => [
-            field,
-            rule[field],
-          ]),
-        )
-      : rule,
-  );
+  /** @type {any[]} */ (list(value, name)).map((rule) => {
+    if (typeof rule !== 'object' || rule === null) return plain(rule);
+    const given = RULE_FIELDS.filter((field) => rule[field] !== undefined);
+    return Object.fromEntries(given.map((field) => [field, plain(rule[field])]));
+  });
+/** @type {Check} */
+const patterns = (value, name) => /** @type {any[]} */ (list(value, name)).map(plain);
 
 /** @param {unknown} options */
 function checkOptions(options = {}) {
   const { classify, now, ...config } = fieldsOf(options, 'options', OPTIONS);
   if (classify) refuseRules(config, 'options');
-  return { json: json({ ...config, classify: classify !== undefined }), classify, now };
+  return { json: JSON.stringify({ ...config, classify: classify !== undefined }), classify, now };
 }
 
 /** @param {unknown} patch @param {boolean} classified */
 function checkPatch(patch, classified) {
   const checked = fieldsOf(patch, 'patch', CHANGEABLE);
   if (classified) refuseRules(checked, 'patch');
-  return json(checked);
+  return JSON.stringify(checked);
 }
 
 /** @param {Record<string, unknown>} given @param {string} name */

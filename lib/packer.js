@@ -101,6 +101,19 @@ class Packer {
   }
 
   /**
+   * Packs the event at a place of an array, whatever is there.
+   * @param {any[]} events @param {number} i
+   */
+  eventAt(events, i) {
+    try {
+      const event = events[i];
+      return isObject(event) ? this.event(event) : this.#refuse('an event is not an object');
+    } catch (err) {
+      return this.#refuse(`reading an event failed: ${told(err)}`);
+    }
+  }
+
+  /**
    * Packs a row for a key; false where the row cannot be read.
    * @param {string} key @param {any} row
    */
@@ -113,11 +126,12 @@ class Packer {
   }
 
   /**
-   * Packs a row of a walk; one that cannot be read is packed as such.
-   * @param {any} row
+   * Packs the row of a walk at a place of an array; one that cannot be read is packed as such.
+   * @param {any[]} rows @param {number} i
    */
-  walked(row) {
+  walkedAt(rows, i) {
     try {
+      const row = rows[i];
       if (isObject(row) && this.#put(row.cacheKey, row, row.version)) return;
     } catch {
       // Counted below.

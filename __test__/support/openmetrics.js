@@ -22,16 +22,8 @@ function install() {
   }
   fs.mkdirSync(CACHE, { recursive: true });
   const making = fs.mkdtempSync(`${TARGET}.`);
-  const done = python([
-    '-m',
-    'pip',
-    'install',
-    '--quiet',
-    '--no-deps',
-    '--target',
-    making,
-    PACKAGE,
-  ]);
+  const once = ['--quiet', '--no-deps', '--disable-pip-version-check', '--retries', '1'];
+  const done = python(['-m', 'pip', 'install', ...once, '--target', making, PACKAGE]);
   if (done.status !== 0) {
     fs.rmSync(making, { recursive: true, force: true });
     throw new Error(

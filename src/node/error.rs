@@ -84,7 +84,6 @@ pub fn failed(Failure::Poisoned: Failure) -> Error {
 pub fn snapshot(from: SnapshotError) -> Error {
     match from {
         SnapshotError::Damaged(what) => error(Code::SnapshotDamaged, what),
-        SnapshotError::Io(what) => error(Code::Io, what),
         SnapshotError::Foreign(what) => error(Code::SnapshotForeign, what),
         SnapshotError::Version(version) => error(
             Code::SnapshotVersion,

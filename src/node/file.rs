@@ -1,7 +1,7 @@
 //! Snapshots on disk: written so that what is there is whole, or what was there before.
 
 use std::fs::{self, File};
-use std::io::{self, BufReader, BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -114,16 +114,17 @@ pub struct Loaded {
 /// Reads a snapshot into the queue. All of it is checked before any of it is kept.
 pub fn load(shared: &Shared, path: &Path) -> Result<Loaded> {
     let start = std::time::Instant::now();
-    let open = || -> Result<Restoring> {
-        let file = File::open(path).map_err(|err| unusable("read", path, &err))?;
-        Restoring::open(Box::new(BufReader::with_capacity(1 << 20, file))).map_err(snapshot)
-    };
-    let mut from = open()?;
-    shared.with(|keeper| keeper.check_snapshot(&from)).map_err(failed)?.map_err(snapshot)?;
-    from.check().map_err(snapshot)?;
-    let mut from = open()?;
-    let saved_at = from.saved_at();
-    let restored = shared.in_slices(|keeper| keeper.go_on_restoring(&mut from, SLICE).transpose()).map_err(failed)?;
-    let rows = restored.map_err(snapshot)?;
-    Ok(Loaded { rows, saved_at, ms: start.elapsed().as_secs_f64() * 1000.0 })
+    let bytes = fs::read(path).map_err(|err| unusable("read", path, &err))?;
+    let mut from = Restoring::open(bytes).map_err(snapshot)?;
+    let hasher = shared.with(|keeper| {
+        keeper.check_snapshot(&from)?;
+        keeper.take_codecs(&mut from);
+        Ok(keeper.hasher())
+    });
+    let hasher = hasher.map_err(failed)?.map_err(snapshot)?;
+    // Keys are read and hashed without the lock; it is held for the rows of one slice.
+    while from.read_on(SLICE, Some(&hasher)).map_err(snapshot)? {
+        shared.with(|keeper| keeper.restore(&mut from)).map_err(failed)?;
+    }
+    Ok(Loaded { rows: from.kept(), saved_at: from.saved_at(), ms: start.elapsed().as_secs_f64() * 1000.0 })
 }

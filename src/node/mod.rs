@@ -779,7 +779,8 @@ impl Native {
     /// See [`Self::save_snapshot`].
     #[napi]
     pub fn load_snapshot<'env>(&self, env: &'env Env, path: String) -> Result<PromiseRaw<'env, LoadedSnapshot>> {
-        self.call(|_| {
+        self.call(|shared| {
+            shared.with(|keeper| self.fed(keeper)).map_err(failed)??;
             let (path, shared) = (PathBuf::from(path), self.shared.clone());
             off_thread(env, shared, move |shared| {
                 let loaded = file::load(shared, &path)?;

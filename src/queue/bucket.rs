@@ -251,7 +251,7 @@ mod tests {
         let mut rows = Vec::new();
         for (i, &minute) in minutes.iter().enumerate() {
             let key = format!("{i}").into_bytes();
-            let row = table.insert(table.hash(&key), &key, minute, 3);
+            let row = table.insert(table.hash(&key), &key, None, minute, 3);
             buckets.push(&mut table, row, minute);
             rows.push((row, minute));
         }

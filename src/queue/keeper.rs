@@ -23,6 +23,9 @@ use super::version::RecentVersions;
 use super::walk::Walk;
 use super::watch::Watch;
 
+/// Characters of an error that the state tells.
+const LONGEST_ERROR: usize = 500;
+
 /// What a host's own classifier said of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Classified {
@@ -399,26 +402,11 @@ impl Keeper {
         let flows = kind == Kind::Event;
         match (found, target) {
             (None, None) => Changed::Nothing,
-            (None, Some((class_key, minute))) => {
-                let class = self.classes.enter(class_key);
-                let row = self.table.insert(hash, key, minute, class);
-                let unseen = self.walk.as_mut().is_some_and(Walk::row_added);
-                self.table.set_mark(row, self.parity, if unseen { Mark::Unseen } else { Mark::Seen });
-                self.link(row, class, minute);
-                self.classes.refresh(class, minute);
-                self.count_in(minute);
-                if self.leases.any_orphans() && self.leases.came(row, key) {
-                    self.table.set_noted(row, true);
-                }
-                // Still being read: an event from here on must be noticed all the same.
-                if self.watch.stop_unkept(hash) {
-                    self.table.set_watched(row, true);
-                }
+            (None, Some(target)) => {
+                let row = self.add(hash, key, None, target);
                 if flows {
                     self.flow.at(self.minute).added += 1;
                 }
-                self.version += 1;
-                self.table.learn();
                 Changed::Added(row)
             }
             (Some(row), None) => {
@@ -483,6 +471,28 @@ impl Keeper {
         }
     }
 
+    /// Keeps a row for a key that has none. `coded` is the key's code, where it is known.
+    fn add(&mut self, hash: u64, key: &[u8], coded: Option<(u8, &[u8])>, target: (ClassKey, Minute)) -> RowId {
+        let (class_key, minute) = target;
+        let class = self.classes.enter(class_key);
+        let row = self.table.insert(hash, key, coded, minute, class);
+        let unseen = self.walk.as_mut().is_some_and(Walk::row_added);
+        self.table.set_mark(row, self.parity, if unseen { Mark::Unseen } else { Mark::Seen });
+        self.link(row, class, minute);
+        self.classes.refresh(class, minute);
+        self.count_in(minute);
+        if self.leases.any_orphans() && self.leases.came(row, key) {
+            self.table.set_noted(row, true);
+        }
+        // Still being read: an event from here on must be noticed all the same.
+        if self.watch.stop_unkept(hash) {
+            self.table.set_watched(row, true);
+        }
+        self.version += 1;
+        self.table.learn();
+        row
+    }
+
     /// Takes one event of the table's subscription. `version` is NaN where the event has none; what is not finite counts as none.
     pub fn apply(&mut self, key: &[u8], event: Event, version: f64) -> Outcome {
         let hash = self.table.hash(key);
@@ -534,6 +544,10 @@ impl Keeper {
             return Outcome::Ignored;
         }
         self.touch(hash, found, key);
+        if let Some(row) = found {
+            // Not so by an event that does not say what the row is now.
+            self.set_verified(row);
+        }
         let target = target.and_then(|(row, judge)| self.judge(key, &row, judge, found));
         let changed = self.change(hash, found, key, target, Kind::Event);
         self.mark_touched(hash, found, changed);
@@ -551,7 +565,6 @@ impl Keeper {
                     self.table.set_watched(row, false);
                     self.watch.touch_watched(hash, self.now.mono);
                 }
-                self.set_verified(row);
             }
             Some(_) => {}
             None => {
@@ -571,11 +584,16 @@ impl Keeper {
     }
 
     /// Keeps a row that a snapshot had: nothing else is known of its key.
-    pub(super) fn keep_unverified(&mut self, hash: u64, key: &[u8], target: (ClassKey, Minute)) {
-        if let Changed::Added(row) = self.change(hash, None, key, Some(target), Kind::Repair) {
-            self.table.set_unverified(row, true);
-            self.unverified += 1;
-        }
+    pub(super) fn keep_unverified(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        coded: Option<(u8, &[u8])>,
+        target: (ClassKey, Minute),
+    ) {
+        let row = self.add(hash, key, coded, target);
+        self.table.set_unverified(row, true);
+        self.unverified += 1;
     }
 
     /// A walk under way must not overwrite what has just been said of a key.
@@ -624,7 +642,16 @@ impl Keeper {
     /// An event or row that cannot be read, in words.
     pub fn malformed(&mut self, what: &str) {
         self.trust.malformed += 1;
-        self.trust.last_error = Some(what.to_owned());
+        self.say(what);
+    }
+
+    /// Keeps what went wrong last, as much of it as an operator will read.
+    fn say(&mut self, what: &str) {
+        let mut said: String = what.chars().take(LONGEST_ERROR).collect();
+        if said.len() < what.len() {
+            said.push('…');
+        }
+        self.trust.last_error = Some(said);
     }
 
     /// What the fleet is told.
@@ -810,8 +837,8 @@ impl Keeper {
         if let Some(resyncing) = resyncing {
             self.resyncing = resyncing;
         }
-        if error.is_some() {
-            self.trust.last_error = error;
+        if let Some(error) = error {
+            self.say(&error);
         }
     }
 

@@ -32,6 +32,9 @@ impl Default for LeaseSettings {
     }
 }
 
+/// Tokens begin no higher than this, in the year 2112: half of what a JavaScript number can count.
+const LATEST_TOKEN: f64 = (1u64 << 52) as f64;
+
 /// Names one grant, and no other, across restarts of the process.
 pub type Token = u64;
 
@@ -357,8 +360,9 @@ impl Leases {
             Some(id) => *id,
             None => self.make(row),
         };
-        // Tokens begin at the clock's reading, so that a result from before a restart names no lease of after it.
-        self.next_token = (self.next_token + 1).max((now.wall.max(0.0) * 1024.0) as u64);
+        // Tokens begin at the clock's reading, so that a result from before a restart names no lease of after it; but
+        // JavaScript must be able to tell them apart, whatever the clock says.
+        self.next_token = (self.next_token + 1).max((now.wall * 1024.0).clamp(0.0, LATEST_TOKEN) as u64);
         let token = self.next_token;
         let until = now.mono + settings.lease_ms;
         let entry = self.entry(id);

@@ -121,6 +121,11 @@ impl Arena {
         (number.checked_sub(1).map(|number| &*self.codecs[number]), code)
     }
 
+    /// The row's key as it is kept: the number of its codec, 0 where it is kept as it is, and its code.
+    pub fn coded(&self, row: RowId) -> (u8, &[u8]) {
+        (self.record(row)[FLAGS] >> CODEC_SHIFT, self.code(row).1)
+    }
+
     /// Whether the row's key is `key`.
     pub fn has_key(&self, row: RowId, key: &[u8]) -> bool {
         match self.code(row) {
@@ -159,8 +164,11 @@ impl Arena {
     /// Calls `each` for the rows among the next `most` records from `cursor` on, in the order in which they lie, and
     /// returns where to go on, or `None` at the end. Start with 0. A row that is there throughout a scan is met exactly once.
     pub fn scan(&self, cursor: RowId, most: usize, mut each: impl FnMut(RowId)) -> Option<RowId> {
-        let mut at = cursor.max(1);
-        for _ in 0..most {
+        let cursor = cursor.max(1);
+        // Freed records may have been joined, cut or cleared away since: only a chunk's begin is sure to be a record's.
+        let mut at = (cursor / UNITS * UNITS).max(1);
+        let mut left = most;
+        loop {
             let chunk = (at / UNITS) as usize;
             let last = chunk + 1 == self.chunks.len();
             if chunk >= self.chunks.len() || (last && at % UNITS >= self.bump) {
@@ -170,13 +178,18 @@ impl Arena {
                 at = (chunk as u32 + 1) * UNITS;
                 continue;
             }
+            if at >= cursor && left == 0 {
+                return Some(at);
+            }
             let record = self.record(at);
-            if word(record, 12) != FREED {
-                each(at);
+            if at >= cursor {
+                left -= 1;
+                if word(record, 12) != FREED {
+                    each(at);
+                }
             }
             at += units_of(record);
         }
-        Some(at)
     }
 
     /// Every row, in the order in which they lie.
@@ -251,8 +264,8 @@ impl Records {
     }
 
     /// A codec for the records to come. Returns its number; there is room for [`CODECS`].
-    pub fn add_codec(&mut self, codec: Codec) -> u8 {
-        self.arena.codecs.push(Arc::new(codec));
+    pub fn add_codec(&mut self, codec: Arc<Codec>) -> u8 {
+        self.arena.codecs.push(codec);
         self.arena.codecs.len() as u8
     }
 

@@ -1,18 +1,22 @@
 //! The kept queue as a file, and back.
 //!
 //! Layout, all numbers little-endian: magic, format version (`u32`), then frames. A frame is its length (`u32`), the CRC-32 of its bytes
-//! (`u32`), and the bytes. The first frame is the header, JSON; the last is empty. The others hold the rows in queue order, class by
-//! class, minute by minute, first in first: `C` a class, `M` a minute, `K` a key as the number of bytes it shares with the key before, and the rest.
+//! (`u32`), and the bytes. The first frame is the header, JSON; then one for each codec; then the rows in queue order, class by
+//! class, minute by minute, first in first: `C` a class, `M` a minute, `K` a key as its codec's number and its code. The last frame is
+//! empty. Keys are written as they are kept, so that neither writing nor reading back has to compress them anew.
+//!
 //! What is read back is checked as data from outside is: a file that lies is refused, whatever its checksums say.
 
 use std::collections::HashMap;
-use std::io::{Read, Write};
+use std::io::Write;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::class::{ClassId, ClassKey};
+use super::codec::Codec;
 use super::keeper::{Classified, Judge, Keeper};
-use super::key::is_wtf8;
+use super::key::{KeyHasher, is_wtf8};
 use super::records::{Arena, NONE, RowId};
 use super::row::Row;
 use super::time::{Minute, start_of};
@@ -21,8 +25,6 @@ const MAGIC: &[u8; 8] = b"QKEEPER\0";
 /// The format written, and the only one read.
 pub const FORMAT: u32 = 1;
 const FRAME: usize = 256 * 1024;
-/// No frame is longer than this: a key of any length the queue takes fits.
-const LONGEST_FRAME: usize = 1 << 30;
 
 /// Why a snapshot cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,8 +35,6 @@ pub enum SnapshotError {
     Version(u32),
     /// It is of another node.
     Foreign(String),
-    /// It cannot be read.
-    Io(String),
 }
 
 /// The first frame.
@@ -46,6 +46,7 @@ struct Header {
     saved_at: f64,
     rows: u64,
     classes: u64,
+    codecs: usize,
 }
 
 /// What an image holds besides the records.
@@ -67,6 +68,15 @@ struct RestoredClass {
     key: ClassKey,
 }
 
+/// A row read back: its key and code are somewhere in the [`Restoring`].
+struct RestoredRow {
+    hash: u64,
+    key: std::ops::Range<usize>,
+    codec: u8,
+    code: std::ops::Range<usize>,
+    minute: Minute,
+}
+
 impl Keeper {
     /// Begins an image of this moment; false where one is being taken already.
     pub fn begin_image(&mut self) -> bool {
@@ -84,6 +94,7 @@ impl Keeper {
                 saved_at: self.now.wall,
                 rows: self.table.len() as u64,
                 classes: self.classes.len() as u64,
+                codecs: self.table.codecs().len(),
             },
         });
         true
@@ -106,49 +117,6 @@ impl Keeper {
         self.trust.snapshot_ms = Some(ms);
     }
 
-    /// Keeps a row of a snapshot, unless something newer is known of its key. Returns whether it did.
-    fn restore(&mut self, key: &[u8], class: &RestoredClass, minute: Minute) -> bool {
-        let hash = self.table.hash(key);
-        if self.table.find(hash, key).is_some() || self.versions.get(hash).is_some() || !self.owns(key) {
-            return false;
-        }
-        let ClassKey { cadence, carried, from_sitemap, changed, urgent, demand, .. } = class.key;
-        let given = |yes: bool| if yes { 1.0 } else { f64::NAN };
-        let row = Row {
-            due: start_of(minute),
-            interval: if carried { cadence } else { f64::NAN },
-            changed_at: given(changed),
-            urgent_at: given(urgent),
-            demand,
-            from_sitemap,
-        };
-        let judge = if self.config.classify {
-            Judge::Host(Some(Classified { route: self.hold_route(&class.route), cadence, carried }))
-        } else {
-            Judge::Rules
-        };
-        let target = self.judge(key, &row, judge, None);
-        let kept = target.is_some();
-        if let Some(target) = target {
-            self.keep_unverified(hash, key, target);
-        }
-        if let Judge::Host(Some(said)) = judge {
-            self.release_route(said.route);
-        }
-        kept
-    }
-
-    /// Keeps up to `most` more rows of a snapshot; returns how many rows were kept in all once there are no more.
-    pub fn go_on_restoring(&mut self, from: &mut Restoring, most: usize) -> Result<Option<u64>, SnapshotError> {
-        for _ in 0..most {
-            match from.next()? {
-                None => return Ok(Some(from.kept)),
-                Some(minute) => from.kept += u64::from(self.restore(&from.key, &from.class, minute)),
-            }
-        }
-        Ok(None)
-    }
-
     /// Whether a snapshot is of this node.
     pub fn check_snapshot(&self, from: &Restoring) -> Result<(), SnapshotError> {
         if from.header.node == self.config.node {
@@ -158,6 +126,49 @@ impl Keeper {
             "the snapshot was written by node {:?}, and this is {:?}: remove the file or give this node its own",
             from.header.node, self.config.node
         )))
+    }
+
+    /// Takes the snapshot's codecs, as far as there is room for them.
+    pub fn take_codecs(&mut self, from: &mut Restoring) {
+        from.numbers = from.codecs.iter().map(|codec| self.table.take_codec(codec)).collect();
+    }
+
+    /// Keeps the rows that [`Restoring::read_on`] has read, unless something newer is known of their keys.
+    pub fn restore(&mut self, from: &mut Restoring) {
+        let ClassKey { cadence, carried, from_sitemap, changed, urgent, demand, .. } = from.class.key;
+        let given = |yes: bool| if yes { 1.0 } else { f64::NAN };
+        let mut row = Row {
+            due: 0.0,
+            interval: if carried { cadence } else { f64::NAN },
+            changed_at: given(changed),
+            urgent_at: given(urgent),
+            demand,
+            from_sitemap,
+        };
+        let host = self.config.classify.then(|| self.hold_route(&from.class.route));
+        let judge = match host {
+            Some(route) => Judge::Host(Some(Classified { route, cadence, carried })),
+            None => Judge::Rules,
+        };
+        for restored in &from.rows {
+            let (hash, key) = (restored.hash, &from.keys[restored.key.clone()]);
+            if self.table.find(hash, key).is_some() || self.versions.get(hash).is_some() || !self.owns(key) {
+                continue;
+            }
+            row.due = start_of(restored.minute);
+            if let Some(target) = self.judge(key, &row, judge, None) {
+                let code = &from.bytes[restored.code.clone()];
+                let number = match restored.codec {
+                    0 => Some(0),
+                    number => from.numbers[usize::from(number) - 1],
+                };
+                self.keep_unverified(hash, key, number.map(|number| (number, code)), target);
+                from.kept += 1;
+            }
+        }
+        if let Some(route) = host {
+            self.release_route(route);
+        }
     }
 }
 
@@ -200,6 +211,12 @@ impl Image {
         out.write_all(MAGIC)?;
         out.write_all(&FORMAT.to_le_bytes())?;
         put_frame(out, &serde_json::to_vec(&self.head.header)?)?;
+        let mut frame = Vec::with_capacity(FRAME + FRAME / 4);
+        for codec in self.arena.codecs() {
+            codec.write(&mut frame);
+            put_frame(out, &frame)?;
+            frame.clear();
+        }
         // The first of every minute of every class, oldest class first.
         let by_id: HashMap<ClassId, usize> =
             self.head.classes.iter().enumerate().map(|(at, class)| (class.0, at)).collect();
@@ -212,8 +229,7 @@ impl Image {
             }
         }
         buckets.sort_unstable();
-        let mut frame = Vec::with_capacity(FRAME + FRAME / 4);
-        let (mut last_class, mut key, mut last_key) = (usize::MAX, Vec::new(), Vec::new());
+        let mut last_class = usize::MAX;
         for (_, minute, head, class) in buckets {
             if class != last_class {
                 let (_, _, class_key, route) = &self.head.classes[class];
@@ -224,13 +240,9 @@ impl Image {
             put_number(&mut frame, u64::from(minute));
             let mut row = head;
             while row != NONE {
-                key.clear();
-                self.arena.key_into(row, &mut key);
-                let shared = key.iter().zip(&last_key).take_while(|(a, b)| a == b).count();
-                frame.push(b'K');
-                put_number(&mut frame, shared as u64);
-                put_bytes(&mut frame, &key[shared..]);
-                std::mem::swap(&mut key, &mut last_key);
+                let (codec, code) = self.arena.coded(row);
+                frame.extend_from_slice(&[b'K', codec]);
+                put_bytes(&mut frame, code);
                 row = self.arena.next(row);
                 if frame.len() >= FRAME {
                     put_frame(out, &frame)?;
@@ -245,17 +257,22 @@ impl Image {
     }
 }
 
-/// A snapshot being read.
+/// A snapshot being read: the whole file, in memory.
 pub struct Restoring {
-    from: Box<dyn Read + Send>,
+    bytes: Vec<u8>,
     header: Header,
-    frame: Vec<u8>,
+    codecs: Vec<Arc<Codec>>,
+    /// By the codecs' numbers in the file, less one: which they are in the queue; `None` where there is no room for one.
+    numbers: Vec<Option<u8>>,
     at: usize,
+    end: usize,
     class: RestoredClass,
     minute: Option<Minute>,
-    key: Vec<u8>,
-    rows: u64,
+    seen: u64,
     kept: u64,
+    /// The rows read and not yet taken, all of `class`, and their keys.
+    rows: Vec<RestoredRow>,
+    keys: Vec<u8>,
 }
 
 fn damaged(what: &str) -> SnapshotError {
@@ -264,50 +281,77 @@ fn damaged(what: &str) -> SnapshotError {
     ))
 }
 
-/// What a failed read says of the file: that it ends early, or nothing.
-fn unread(err: &std::io::Error) -> SnapshotError {
-    match err.kind() {
-        std::io::ErrorKind::UnexpectedEof => damaged("it ends early"),
-        _ => SnapshotError::Io(format!("the snapshot cannot be read: {err}")),
+/// Takes `len` bytes from the front.
+fn split<'a>(from: &mut &'a [u8], len: usize) -> Result<&'a [u8], SnapshotError> {
+    from.split_off(..len).ok_or_else(|| damaged("it ends early"))
+}
+
+fn word(bytes: &[u8]) -> u32 {
+    bytes.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+/// The next frame, checked.
+fn frame<'a>(from: &mut &'a [u8]) -> Result<&'a [u8], SnapshotError> {
+    let (len, crc) = (word(split(from, 4)?) as usize, word(split(from, 4)?));
+    let frame = split(from, len)?;
+    if crc32fast::hash(frame) != crc {
+        return Err(damaged("a checksum is wrong"));
+    }
+    Ok(frame)
+}
+
+fn number(from: &mut &[u8]) -> Result<u64, SnapshotError> {
+    let (mut number, mut shift) = (0u64, 0);
+    loop {
+        let byte = split(from, 1)?[0];
+        number |= u64::from(byte & 0x7F).checked_shl(shift).ok_or_else(|| damaged("a number"))?;
+        if byte < 0x80 {
+            return Ok(number);
+        }
+        shift += 7;
     }
 }
 
-fn read_frame(from: &mut dyn Read, frame: &mut Vec<u8>) -> Result<(), SnapshotError> {
-    let mut head = [0; 8];
-    from.read_exact(&mut head).map_err(|err| unread(&err))?;
-    let [a, b, c, d, crc @ ..] = head;
-    let len = u32::from_le_bytes([a, b, c, d]) as usize;
-    if len > LONGEST_FRAME {
-        return Err(damaged("a frame is too long"));
-    }
-    frame.clear();
-    let read = from.take(len as u64).read_to_end(frame).map_err(|err| unread(&err))?;
-    if read < len {
-        return Err(damaged("it ends early"));
-    }
-    if crc32fast::hash(frame) != u32::from_le_bytes(crc) {
-        return Err(damaged("a checksum is wrong"));
-    }
-    Ok(())
+fn float(from: &mut &[u8]) -> Result<f64, SnapshotError> {
+    Ok(split(from, 8)?.first_chunk().map_or(f64::NAN, |bytes| f64::from_le_bytes(*bytes)))
+}
+
+fn read_class(from: &mut &[u8]) -> Result<RestoredClass, SnapshotError> {
+    let len = number(from)? as usize;
+    let route = std::str::from_utf8(split(from, len)?).map_err(|_| damaged("a route"))?.to_owned();
+    let (cadence, demand) = (float(from)?, float(from)?);
+    let flags = split(from, 1)?[0];
+    let key = ClassKey {
+        route: 0,
+        cadence,
+        carried: flags & 8 != 0,
+        from_sitemap: flags & 4 != 0,
+        changed: flags & 2 != 0,
+        urgent: flags & 1 != 0,
+        demand,
+    };
+    Ok(RestoredClass { route, key })
 }
 
 impl Restoring {
-    /// Opens a snapshot: checks what it is before anything is kept.
-    pub fn open(mut from: Box<dyn Read + Send>) -> Result<Restoring, SnapshotError> {
-        let mut magic = [0; 12];
-        from.read_exact(&mut magic).map_err(|err| unread(&err))?;
-        let [magic @ .., a, b, c, d] = magic;
-        if magic != *MAGIC {
+    /// Opens a snapshot and reads it to its end: what it is, and whether it is whole and makes sense. Nothing is kept yet.
+    pub fn open(bytes: Vec<u8>) -> Result<Restoring, SnapshotError> {
+        let mut from = &bytes[..];
+        if split(&mut from, MAGIC.len())? != MAGIC {
             return Err(damaged("it does not begin as a snapshot does"));
         }
-        let version = u32::from_le_bytes([a, b, c, d]);
+        let version = word(split(&mut from, 4)?);
         if version != FORMAT {
             return Err(SnapshotError::Version(version));
         }
-        let mut frame = Vec::new();
-        read_frame(&mut *from, &mut frame)?;
-        let header = serde_json::from_slice(&frame).map_err(|_| damaged("its header"))?;
-        let key = ClassKey {
+        let header: Header = serde_json::from_slice(frame(&mut from)?).map_err(|_| damaged("its header"))?;
+        let mut codecs = Vec::new();
+        for _ in 0..header.codecs {
+            codecs.push(Arc::new(Codec::read(frame(&mut from)?).ok_or_else(|| damaged("a codec"))?));
+        }
+        let first = bytes.len() - from.len();
+        while !frame(&mut from)?.is_empty() {}
+        let nothing = ClassKey {
             route: 0,
             cadence: f64::NAN,
             carried: false,
@@ -316,17 +360,26 @@ impl Restoring {
             urgent: false,
             demand: f64::NAN,
         };
-        Ok(Restoring {
-            from,
+        let mut restoring = Restoring {
+            bytes,
             header,
-            frame: Vec::new(),
-            at: 0,
-            class: RestoredClass { route: String::new(), key },
+            codecs,
+            numbers: Vec::new(),
+            at: first,
+            end: first,
+            class: RestoredClass { route: String::new(), key: nothing },
             minute: None,
-            key: Vec::new(),
-            rows: 0,
+            seen: 0,
             kept: 0,
-        })
+            rows: Vec::new(),
+            keys: Vec::new(),
+        };
+        while restoring.read_on(4096, None)? {}
+        if restoring.seen != restoring.header.rows {
+            return Err(damaged("rows are missing"));
+        }
+        (restoring.at, restoring.end) = (first, first);
+        Ok(restoring)
     }
 
     /// When it was written, ms since the epoch.
@@ -334,89 +387,71 @@ impl Restoring {
         self.header.saved_at
     }
 
-    /// Reads it to the end and keeps nothing: whether it is whole.
-    pub fn check(&mut self) -> Result<(), SnapshotError> {
-        while self.next()?.is_some() {}
-        Ok(())
+    /// Rows kept from it so far.
+    pub fn kept(&self) -> u64 {
+        self.kept
     }
 
-    fn bytes(&mut self, len: usize) -> Result<&[u8], SnapshotError> {
-        let end = self.at.checked_add(len).ok_or_else(|| damaged("a length"))?;
-        let bytes = self.frame.get(self.at..end).ok_or_else(|| damaged("a length"))?;
-        self.at = end;
-        Ok(bytes)
-    }
-
-    fn number(&mut self) -> Result<u64, SnapshotError> {
-        let (mut number, mut shift) = (0u64, 0);
-        loop {
-            let byte = self.bytes(1)?[0];
-            number |= u64::from(byte & 0x7F).checked_shl(shift).ok_or_else(|| damaged("a number"))?;
-            if byte < 0x80 {
-                return Ok(number);
-            }
-            shift += 7;
-        }
-    }
-
-    fn float(&mut self) -> Result<f64, SnapshotError> {
-        let bytes = self.bytes(8)?;
-        Ok(bytes.first_chunk().map_or(f64::NAN, |bytes| f64::from_le_bytes(*bytes)))
-    }
-
-    /// Reads on to the next row: its minute; class and key are in `self`. `None` at the end.
-    fn next(&mut self) -> Result<Option<Minute>, SnapshotError> {
-        loop {
-            if self.at == self.frame.len() {
-                read_frame(&mut *self.from, &mut self.frame)?;
-                self.at = 0;
-                if self.frame.is_empty() {
-                    if self.rows != self.header.rows {
-                        return Err(damaged("rows are missing"));
-                    }
-                    return Ok(None);
+    /// Reads up to `most` more rows, all of one class, for [`Keeper::restore`]; false at the end. Without a hasher rows are only checked.
+    pub fn read_on(&mut self, most: usize, hasher: Option<&KeyHasher>) -> Result<bool, SnapshotError> {
+        self.rows.clear();
+        self.keys.clear();
+        while self.rows.len() < most {
+            if self.at == self.end {
+                // The checksum has been seen to: the first pass went through all frames.
+                let mut from = &self.bytes[self.at..];
+                let len = word(split(&mut from, 4)?) as usize;
+                self.at += 8;
+                self.end = self.at + len;
+                if len == 0 {
+                    self.end = self.at - 8;
+                    self.at = self.end;
+                    return Ok(!self.rows.is_empty());
                 }
             }
-            match self.bytes(1)?[0] {
+            let mut from = self.bytes.get(self.at..self.end).ok_or_else(|| damaged("it ends early"))?;
+            match split(&mut from, 1)?[0] {
+                b'C' if !self.rows.is_empty() => return Ok(true),
                 b'C' => {
-                    let len = self.number()? as usize;
-                    let route = std::str::from_utf8(self.bytes(len)?).map_err(|_| damaged("a route"))?.to_owned();
-                    let (cadence, demand) = (self.float()?, self.float()?);
-                    let flags = self.bytes(1)?[0];
-                    self.class.route = route;
-                    self.class.key = ClassKey {
-                        route: 0,
-                        cadence,
-                        carried: flags & 8 != 0,
-                        from_sitemap: flags & 4 != 0,
-                        changed: flags & 2 != 0,
-                        urgent: flags & 1 != 0,
-                        demand,
-                    };
+                    self.class = read_class(&mut from)?;
                     self.minute = None;
                 }
                 b'M' => {
-                    let minute = self.number()?;
+                    let minute = number(&mut from)?;
                     self.minute = Some(Minute::try_from(minute).map_err(|_| damaged("a minute"))?);
                 }
                 b'K' => {
-                    let (shared, len) = (self.number()? as usize, self.number()? as usize);
-                    if shared > self.key.len() {
-                        return Err(damaged("a key"));
+                    let codec = split(&mut from, 1)?[0];
+                    let len = number(&mut from)? as usize;
+                    let code = split(&mut from, len)?;
+                    let minute = self.minute.ok_or_else(|| damaged("a row without a minute"))?;
+                    let start = self.keys.len();
+                    match codec.checked_sub(1) {
+                        None => self.keys.extend_from_slice(code),
+                        Some(number) => match self.codecs.get(usize::from(number)) {
+                            Some(codec) => codec.decode(code, &mut self.keys),
+                            None => return Err(damaged("a key's codec")),
+                        },
                     }
-                    self.key.truncate(shared);
-                    let mut key = std::mem::take(&mut self.key);
-                    key.extend_from_slice(self.bytes(len)?);
-                    self.key = key;
-                    if !is_wtf8(&self.key) {
+                    let key = &self.keys[start..];
+                    if !is_wtf8(key) {
                         return Err(damaged("a key that is no string"));
                     }
-                    self.rows += 1;
-                    return self.minute.map(Some).ok_or_else(|| damaged("a row without a minute"));
+                    let end = self.end - from.len();
+                    self.rows.push(RestoredRow {
+                        hash: hasher.map_or(0, |hasher| hasher.hash(key)),
+                        key: start..self.keys.len(),
+                        codec,
+                        code: end - len..end,
+                        minute,
+                    });
+                    self.seen += 1;
                 }
                 _ => return Err(damaged("an unknown entry")),
             }
+            self.at = self.end - from.len();
         }
+        Ok(true)
     }
 }
 
@@ -460,9 +495,13 @@ mod tests {
 
     fn restored(bytes: &[u8]) -> Result<Keeper, SnapshotError> {
         let mut keeper = Keeper::new(Config::default(), NOW);
-        let mut from = Restoring::open(Box::new(std::io::Cursor::new(bytes.to_vec())))?;
+        let mut from = Restoring::open(bytes.to_vec())?;
         keeper.check_snapshot(&from)?;
-        while keeper.go_on_restoring(&mut from, 64)?.is_none() {}
+        keeper.take_codecs(&mut from);
+        let hasher = keeper.hasher();
+        while from.read_on(64, Some(&hasher))? {
+            keeper.restore(&mut from);
+        }
         keeper.validate();
         Ok(keeper)
     }

@@ -1,8 +1,9 @@
 //! The rows, by key: records in an arena, found through the index; keys compressed as they come in.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
-use super::codec::Trainer;
+use super::codec::{Codec, Trainer};
 use super::index::Index;
 use super::key::KeyHasher;
 use super::records::{Arena, CODECS, Records};
@@ -123,28 +124,46 @@ impl Table {
         key
     }
 
-    /// Adds a row for a key that has none. It is in no bucket yet.
-    pub fn insert(&mut self, hash: u64, key: &[u8], due: Minute, class: u32) -> RowId {
-        let mut code = std::mem::take(&mut self.learning.scratch);
+    /// Adds a row for a key that has none. It is in no bucket yet. `coded` is the key's code and the number of its codec, where they are known.
+    pub fn insert(&mut self, hash: u64, key: &[u8], coded: Option<(u8, &[u8])>, due: Minute, class: u32) -> RowId {
+        let row = match coded {
+            Some((codec, code)) => self.records.add(codec, code, due, class),
+            None => {
+                let mut code = std::mem::take(&mut self.learning.scratch);
+                let codec = self.encode(key, &mut code);
+                let row = self.records.add(codec, &code, due, class);
+                self.note_key(key, code.len());
+                if code.capacity() > 64 * 1024 {
+                    code = Vec::new();
+                }
+                self.learning.scratch = code;
+                row
+            }
+        };
+        self.index.insert(hash, row);
+        row
+    }
+
+    /// Writes the key's code; returns the number of its codec.
+    fn encode(&self, key: &[u8], code: &mut Vec<u8>) -> u8 {
         code.clear();
         let codecs = self.records.codecs();
-        let mut codec = codecs.len() as u8;
         if let Some(newest) = codecs.last().filter(|_| key.len() <= LONGEST_CODED) {
-            newest.encode(key, &mut code);
-        }
-        if codec == 0 || code.is_empty() || code.len() >= key.len() {
-            codec = 0;
+            newest.encode(key, code);
+            if code.len() < key.len() {
+                return codecs.len() as u8;
+            }
             code.clear();
-            code.extend_from_slice(key);
         }
-        let row = self.records.add(codec, &code, due, class);
-        self.index.insert(hash, row);
-        self.note_key(key, code.len());
-        if code.capacity() > 64 * 1024 {
-            code = Vec::new();
-        }
-        self.learning.scratch = code;
-        row
+        code.extend_from_slice(key);
+        0
+    }
+
+    /// Takes over a codec learnt elsewhere. Returns its number; `None` where there is no room for it.
+    pub fn take_codec(&mut self, codec: &Arc<Codec>) -> Option<u8> {
+        // What was learnt from a whole queue is not learnt again from its first keys.
+        self.learning.begun = PLANNED.len();
+        (self.codecs().len() < CODECS).then(|| self.records.add_codec(codec.clone()))
     }
 
     /// Notes a new key: for the sample, and for how well the newest codec does. A codec is learnt as soon as there are keys, again
@@ -201,7 +220,7 @@ impl Table {
         {
             learning.trainer = None;
             (learning.raw, learning.coded, learning.first_ratio) = (0, 0, None);
-            self.records.add_codec(codec);
+            self.records.add_codec(Arc::new(codec));
         }
     }
 
@@ -315,7 +334,7 @@ mod tests {
                 let key = key(i);
                 let hash = table.hash(&key);
                 assert_eq!(table.find(hash, &key), None);
-                let row = table.insert(hash, &key, i as u32, 7);
+                let row = table.insert(hash, &key, None, i as u32, 7);
                 rows.push((row, key));
             }
             table.validate();
@@ -341,7 +360,7 @@ mod tests {
         };
         for i in 0..50_000 {
             let key = key(i);
-            table.insert(table.hash(&key), &key, i, 0);
+            table.insert(table.hash(&key), &key, None, i, 0);
         }
         let full = table.bytes();
         for round in 0..4u32 {
@@ -351,7 +370,7 @@ mod tests {
                 let row = table.find(hash, &old).expect("it is there");
                 table.remove(hash, row);
                 let new = key(i + (round + 1) * 50_000);
-                table.insert(table.hash(&new), &new, i, 0);
+                table.insert(table.hash(&new), &new, None, i, 0);
             }
         }
         table.validate();

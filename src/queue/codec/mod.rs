@@ -29,6 +29,9 @@ const FIRST_LEAD: u8 = FIRST_NUMBER + number::LEADS;
 /// First bytes that name a symbol, alone or with a second byte.
 const NAMES: usize = 256 - FIRST_LEAD as usize;
 
+/// Bytes of symbols that a codec read from outside may have: more than any that was learnt.
+const MOST_BYTES: usize = 1 << 20;
+
 /// An immutable symbol table: turns keys into codes and back, exactly, whatever the key's bytes.
 ///
 /// A code is at most twice as long as its key. A codec takes at most 128 KiB.
@@ -129,6 +132,50 @@ impl Codec {
             rest = &rest[length..];
         }
         rest.is_empty()
+    }
+
+    /// Appends all that the codec is to `out`, for [`read`](Self::read).
+    pub fn write(&self, out: &mut Vec<u8>) {
+        out.push(self.leads);
+        out.extend_from_slice(&*self.lone);
+        out.extend_from_slice(&(self.table.len() as u16).to_le_bytes());
+        for rank in 0..self.table.len() as u16 {
+            let symbol = self.table.symbol(rank);
+            out.extend_from_slice(&self.table.name(rank).to_le_bytes());
+            out.push(symbol.len() as u8);
+            out.extend_from_slice(symbol);
+        }
+    }
+
+    /// The codec that [`write`](Self::write) wrote; `None` for bytes that it cannot have written.
+    pub fn read(mut from: &[u8]) -> Option<Codec> {
+        let mut take = |n: usize| from.split_off(..n);
+        let leads = take(1)?[0];
+        let first_short = u16::from(FIRST_LEAD).checked_add(u16::from(leads)).filter(|first| *first < 256)?;
+        let lone: Box<[u8; 256]> = Box::new(*take(256)?.first_chunk()?);
+        let mut named = std::collections::HashSet::new();
+        for name in lone.iter().filter(|name| **name != 0) {
+            if u16::from(*name) < first_short || !named.insert(u16::from(*name)) {
+                return None;
+            }
+        }
+        let mut table = Table::default();
+        let mut last: &[u8] = &[];
+        for _ in 0..u16::from_le_bytes(*take(2)?.first_chunk()?) {
+            let name = u16::from_le_bytes(*take(2)?.first_chunk()?);
+            let length = usize::from(take(1)?[0]);
+            let symbol = take(length)?;
+            let named_well = match name.to_be_bytes() {
+                [0, _] => name >= first_short,
+                [lead, _] => lead >= FIRST_LEAD && u16::from(lead) < first_short,
+            };
+            if !(2..=table::MAX_SYMBOL).contains(&length) || symbol <= last || !named_well || !named.insert(name) {
+                return None;
+            }
+            table.push(symbol, name);
+            last = symbol;
+        }
+        (take(1).is_none() && table.bytes().len() <= MOST_BYTES).then(|| Codec::new(table, lone, leads))
     }
 
     /// Bytes of heap that the codec holds.

@@ -196,3 +196,45 @@ fn a_codec_takes_at_most_128_kib() {
         assert!(codec.heap_bytes() <= 128 << 10, "{}", codec.heap_bytes());
     }
 }
+
+#[test]
+fn a_codec_written_and_read_back_is_the_same() {
+    let mut random = Random(9);
+    for codec in codecs() {
+        let mut written = vec![];
+        codec.write(&mut written);
+        let back = Codec::read(&written).expect("what was written");
+        for _ in 0..500 {
+            let key = shop_key(&mut random);
+            let code = code(&codec, &key);
+            assert_eq!(self::code(&back, &key), code);
+            assert_agrees(&back, &code, &key);
+        }
+    }
+}
+
+#[test]
+fn no_bytes_make_a_codec_that_panics() {
+    let mut written = vec![];
+    shop().write(&mut written);
+    let mut random = Random(5);
+    let mut read = 0;
+    for _ in 0..3_000 {
+        let mut bytes = written.clone();
+        for _ in 0..1 + random.below(3) {
+            let within = if random.below(2) == 0 { 400 } else { bytes.len() };
+            let at = random.below(within);
+            bytes[at] = random.next() as u8;
+        }
+        if random.below(4) == 0 {
+            bytes.truncate(random.below(bytes.len()));
+        }
+        let Some(codec) = Codec::read(&bytes) else { continue };
+        read += 1;
+        let key = shop_key(&mut random);
+        assert_round_trip(&codec, &key);
+        let noise = random.bytes(200);
+        assert_agrees(&codec, &noise, &decoded(&codec, &noise));
+    }
+    assert!(read > 100, "{read}: the others say nothing");
+}
