@@ -232,7 +232,7 @@ export interface Explanation extends ClassFields {
   score: number | null;
   /** Its place among the due rows, leased ones included; 1 is the best. */
   rank: number | null;
-  /** `rank` divided by the rate at which jobs were given out in the last ten whole minutes. */
+  /** `rank` divided by the rate at which jobs were given out in the last ten whole minutes, or as many as there have been; null where there is none. */
   waitMs: number | null;
   lease: { grantedAt: number; expiresAt: number } | null;
   misses: number;
@@ -264,7 +264,7 @@ export interface State {
     status: Status;
     /**
      * ms until no row is later than its cadence: rows later than that, divided by how many more rows a minute were finished than came
-     * due in the last ten whole minutes. 0 where none is, null where the backlog does not shrink.
+     * due in the last ten whole minutes, or as many as there have been. 0 where none is, null where the backlog does not shrink.
      */
     drainEtaMs: number | null;
   };

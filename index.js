@@ -39,10 +39,10 @@ function load() {
     const hint = `build it with \`npm run build\`, or install the package for ${process.platform}-${process.arch}`;
     throw coded('E_ADDON', `the addon ${file} cannot be loaded: ${hint}`, err);
   }
-  if (addon.version() !== version) {
+  if (addon.addonVersion() !== version) {
     throw coded(
       'E_ADDON',
-      `the addon ${file} is of version ${addon.version()}, the package of ${version}: build it again with \`npm run build\``,
+      `the addon ${file} is of version ${addon.addonVersion()}, the package of ${version}: build it again with \`npm run build\``,
     );
   }
   // A copy that this thread has loaded is known everywhere; one of another thread, only where the kernel tells.
@@ -131,7 +131,9 @@ class Keys {
 }
 
 class QueueKeeper {
-  #native;
+  /** Ends the handle when nobody holds it any more. */
+  #owner;
+  #handle;
   #packer;
   #classify;
   #out = new Float64Array(HEAD + OUT * 256);
@@ -161,11 +163,13 @@ class QueueKeeper {
     this.#packer = new Packer(BATCH, classify);
     this.#one = new Packer(1, classify);
     this.#all = new Packer(BATCH, classify);
-    this.#native =
+    this.#owner =
       named instanceof Named
-        ? native.Native.open(named.name, options === undefined ? undefined : json, now)
-        : native.Native.create(json, now);
-    if (this.#native.classified !== (classify !== undefined)) {
+        ? native.open(named.name, options === undefined ? undefined : json, now)
+        : native.create(json, now);
+    this.#handle = this.#owner.handle;
+    if (native.classified(this.#handle) !== (classify !== undefined)) {
+      native.close(this.#handle);
       throw coded(
         'E_OPTIONS',
         'the rows of this queue are classified by its hosts: open it with the option classify',
@@ -184,19 +188,19 @@ class QueueKeeper {
 
   #report() {
     this.#batches = 0;
-    this.#native.reportMemory();
+    native.reportMemory(this.#handle);
   }
 
   #flush(packer = this.#packer) {
     if (packer.count === 0) return 0;
     const { keys, numbers, count, routes } = packer;
     packer.clear();
-    const applied = this.#native.applyBatch(keys, numbers, count, routes);
+    const applied = native.applyBatch(this.#handle, keys, numbers, count, routes);
     if (++this.#batches >= REPORT_EVERY) this.#report();
     return applied;
   }
 
-  /** The addon, once it has all that was applied through this handle. */
+  /** The handle, once the queue has all that was applied through this handle. */
   get #flushed() {
     if (this.#failure !== null) {
       const failure = this.#failure;
@@ -206,7 +210,7 @@ class QueueKeeper {
     if (this.#packer.count > 0) this.#flush();
     if (this.#closed)
       throw coded('E_CLOSED', 'this keeper has been closed: open it again to use it');
-    return this.#native;
+    return this.#handle;
   }
 
   /** @param {any} event */
@@ -215,7 +219,7 @@ class QueueKeeper {
     if (this.#failure !== null || this.#closed) this.#flushed;
     const packer = this.#packer;
     if (!packer.event(event)) {
-      this.#native.malformed(packer.fault);
+      native.malformed(this.#handle, packer.fault);
       return;
     }
     if (packer.full || packer.keys.length >= BATCH_UNITS) this.#flush();
@@ -241,7 +245,7 @@ class QueueKeeper {
           if (packer.full || packer.keys.length >= BATCH_UNITS) applied += this.#flush(packer);
         } else {
           malformed++;
-          this.#native.malformed(packer.fault);
+          native.malformed(this.#handle, packer.fault);
         }
       }
       applied += this.#flush(packer);
@@ -262,12 +266,12 @@ class QueueKeeper {
   /** @param {number} n */
   topK(n) {
     checkCount(n, 'n');
-    const addon = this.#flushed;
+    const handle = this.#flushed;
     let out = this.#out;
-    let strings = addon.top(n, out);
+    let strings = native.top(handle, n, out);
     while (out[3] === 1) {
-      out = this.#room(Math.min(n, Math.max(out[0] * 4, addon.size)));
-      strings = addon.top(n, out);
+      out = this.#room(Math.min(n, Math.max(out[0] * 4, native.size(handle))));
+      strings = native.top(handle, n, out);
     }
     const [count, skippedLeased, complete] = out;
     const keys = new Keys(strings);
@@ -289,10 +293,10 @@ class QueueKeeper {
   /** @param {number} n */
   claim(n) {
     checkCount(n, 'n');
-    const addon = this.#flushed;
+    const handle = this.#flushed;
     const most = Math.min(n, MOST_JOBS);
-    const out = this.#room(most + addon.maxListed);
-    const keys = new Keys(addon.claim(most, out));
+    const out = this.#room(most + native.maxListed(handle));
+    const keys = new Keys(native.claim(handle, most, out));
     const count = out[0];
     const expiresAt = out[7];
     const jobs = new Array(count);
@@ -339,27 +343,27 @@ class QueueKeeper {
     const read = one.row(key, row);
     this.#one = one;
     if (read) return { numbers: one.numbers.subarray(0, STRIDE), route: one.routes?.[0] };
-    this.#native.malformed(one.fault);
+    native.malformed(this.#handle, one.fault);
     return null;
   }
 
   /** @param {number} token @param {unknown} row */
   confirm(token, row) {
     checkToken(token);
-    const addon = this.#flushed;
+    const handle = this.#flushed;
     // A classifier is asked about a key: the lease knows it.
-    const key = this.#classify ? addon.leasedKey(token) : '';
+    const key = this.#classify ? native.leasedKey(handle, token) : '';
     if (key === null) return false;
     // The lease of a row that cannot be read runs out: given back, it would be granted again at once.
     const packed = this.#packed(key, row);
-    return packed !== null && addon.confirm(token, packed.numbers, packed.route);
+    return packed !== null && native.confirm(handle, token, packed.numbers, packed.route);
   }
 
   /** @param {string} key @param {number} [token] */
   release(key, token) {
     checkString(key, 'key');
     if (token !== undefined) checkToken(token);
-    return this.#flushed.release(key, token);
+    return native.release(this.#flushed, key, token);
   }
 
   /** @param {number} token @param {number} [ms] */
@@ -368,60 +372,60 @@ class QueueKeeper {
     if (ms !== undefined && !(typeof ms === 'number' && Number.isFinite(ms) && ms >= 0)) {
       throw new TypeError(`ms must be a number of 0 or more, not ${describe(ms)}`);
     }
-    return this.#flushed.extend(token, ms);
+    return native.extend(this.#flushed, token, ms);
   }
 
   pause() {
-    this.#flushed.setPaused(true);
+    native.setPaused(this.#flushed, true);
   }
 
   resume() {
-    this.#flushed.setPaused(false);
+    native.setPaused(this.#flushed, false);
   }
 
   get status() {
-    return this.#flushed.status;
+    return native.status(this.#flushed);
   }
 
   get nextChange() {
-    return this.#flushed.nextChange;
+    return native.nextChange(this.#flushed);
   }
 
   /** @param {string} key */
   dueMinuteOf(key) {
     checkString(key, 'key');
-    return this.#flushed.dueMinuteOf(key);
+    return native.dueMinuteOf(this.#flushed, key);
   }
 
   dueSummary() {
-    return JSON.parse(this.#flushed.dueSummary());
+    return JSON.parse(native.dueSummary(this.#flushed));
   }
 
   state() {
-    return JSON.parse(this.#flushed.stateJson());
+    return JSON.parse(native.stateJson(this.#flushed));
   }
 
   stateJson() {
-    return this.#flushed.stateJson();
+    return native.stateJson(this.#flushed);
   }
 
   /** @param {string} key */
   describe(key) {
     checkString(key, 'key');
-    const described = this.#flushed.describe(key);
+    const described = native.describe(this.#flushed, key);
     return described === null ? null : JSON.parse(described);
   }
 
   /** @param {string} key */
   explain(key) {
     checkString(key, 'key');
-    return { key, ...JSON.parse(this.#flushed.explain(key)) };
+    return { key, ...JSON.parse(native.explain(this.#flushed, key)) };
   }
 
   /** @param {object} patch */
   configure(patch) {
     const json = checkPatch(patch, this.#classify !== undefined);
-    const [moved, dropped] = this.#flushed.configure(json);
+    const [moved, dropped] = native.configure(this.#flushed, json);
     return { moved, dropped };
   }
 
@@ -429,22 +433,22 @@ class QueueKeeper {
   beginWalk(kind) {
     if (kind !== 'load' && kind !== 'verify')
       throw new TypeError("kind must be 'load' or 'verify'");
-    const number = this.#flushed.beginWalk(kind === 'load');
+    const number = native.beginWalk(this.#flushed, kind === 'load');
     return new Walk(number, () => this.#flushed, this.#classify);
   }
 
   /** @param {number} [n] */
   headCheck(n = 64) {
     checkCount(n, 'n');
-    return this.#flushed.headCheck(n);
+    return native.headCheck(this.#flushed, n);
   }
 
   /** @param {string} key @param {unknown} row */
   repair(key, row) {
     checkString(key, 'key');
-    const addon = this.#flushed;
+    const handle = this.#flushed;
     const packed = this.#packed(key, row);
-    return packed !== null && addon.repair(key, packed.numbers, packed.route);
+    return packed !== null && native.repair(handle, key, packed.numbers, packed.route);
   }
 
   /** @param {string} phase @param {{resyncing?: boolean, error?: string}} [detail] */
@@ -456,27 +460,27 @@ class QueueKeeper {
       throw new TypeError('resyncing must be a boolean');
     if (error !== undefined && typeof error !== 'string')
       throw new TypeError('error must be a string');
-    this.#flushed.setPhase(phase, resyncing, error);
+    native.setPhase(this.#flushed, phase, resyncing, error);
   }
 
   takeFeeder() {
-    return this.#flushed.takeFeeder();
+    return native.takeFeeder(this.#flushed);
   }
 
   metrics() {
-    return this.#flushed.metrics();
+    return native.metrics(this.#flushed);
   }
 
   /** @param {string} file */
   async saveSnapshot(file) {
     checkString(file, 'path');
-    return withCode(this.#flushed.saveSnapshot(file));
+    return withCode(native.saveSnapshot(this.#flushed, file));
   }
 
   /** @param {string} file */
   async loadSnapshot(file) {
     checkString(file, 'path');
-    const loaded = await withCode(this.#flushed.loadSnapshot(file));
+    const loaded = await withCode(native.loadSnapshot(this.#flushed, file));
     this.#report();
     return loaded;
   }
@@ -486,31 +490,31 @@ class QueueKeeper {
     if (!(typeof ms === 'number' && Number.isFinite(ms) && ms >= 0)) {
       throw new TypeError(`ms must be a number of 0 or more, not ${describe(ms)}`);
     }
-    this.#flushed.setNow(ms);
+    native.setNow(this.#flushed, ms);
   }
 
   get size() {
-    return this.#flushed.size;
+    return native.size(this.#flushed);
   }
 
   get version() {
-    return this.#flushed.version;
+    return native.version(this.#flushed);
   }
 
   get classCount() {
-    return this.#flushed.classCount;
+    return native.classCount(this.#flushed);
   }
 
   get bytes() {
-    return this.#flushed.bytes;
+    return native.bytes(this.#flushed);
   }
 
   keys() {
-    return this.#flushed.keys();
+    return native.keys(this.#flushed);
   }
 
   validate() {
-    this.#flushed.validate();
+    native.validate(this.#flushed);
   }
 
   close() {
@@ -521,7 +525,7 @@ class QueueKeeper {
       // What could not be applied is found by the next verification.
     }
     this.#closed = true;
-    this.#native.close();
+    native.close(this.#handle);
   }
 }
 
@@ -535,13 +539,13 @@ class Named {
 
 class Walk {
   #number;
-  #addon;
+  #handle;
   #packer;
 
-  /** @param {number} number @param {() => any} addon @param {any} classify */
-  constructor(number, addon, classify) {
+  /** @param {number} number @param {() => number} handle the keeper's, once it has all that was applied @param {any} classify */
+  constructor(number, handle, classify) {
     this.#number = number;
-    this.#addon = addon;
+    this.#handle = handle;
     this.#packer = new Packer(1024, classify);
   }
 
@@ -560,7 +564,7 @@ class Walk {
     const { keys, numbers, count, routes } = this.#packer;
     if (count === 0) return;
     this.#packer.clear();
-    this.#addon().walkRows(this.#number, keys, numbers, count, routes);
+    native.walkRows(this.#handle(), this.#number, keys, numbers, count, routes);
   }
 
   /** @param {{partial?: boolean, unreadable?: number}} [end] */
@@ -569,12 +573,12 @@ class Walk {
     const { partial = false, unreadable = 0 } = end;
     if (typeof partial !== 'boolean') throw new TypeError('partial must be a boolean');
     checkCount(unreadable, 'unreadable');
-    const [report, ...suspects] = this.#addon().endWalk(this.#number, partial, unreadable);
+    const [report, ...suspects] = native.endWalk(this.#handle(), this.#number, partial, unreadable);
     return { ...JSON.parse(report), suspects };
   }
 
   abandon() {
-    this.#addon().abandonWalk(this.#number);
+    native.abandonWalk(this.#handle(), this.#number);
   }
 }
 

@@ -463,7 +463,7 @@ describe('every code can be met, on err.code', () => {
     // What index.js never does: room for results that is too small, so that the addon panics, in a process of its own.
     const script = `
       const { QueueKeeper } = require(process.argv[1]);
-      const { Native } = require(process.argv[1] + '/' + require(process.argv[1] + '/lib/addon-file.js').addonFile());
+      const addon = require(process.argv[1] + '/' + require(process.argv[1] + '/lib/addon-file.js').addonFile());
       const code = (call) => {
         try {
           call();
@@ -473,7 +473,7 @@ describe('every code can be met, on err.code', () => {
       };
       const [one, same, other] = ['a', 'a', 'b'].map((name) => QueueKeeper.open(name));
       one.size;
-      const codes = [code(() => Native.open('a').top(1, new Float64Array(2)))];
+      const codes = [code(() => addon.top(addon.open('a').handle, 1, new Float64Array(2)))];
       codes.push(code(() => one.size), code(() => same.claim(1)), code(() => same.state()));
       codes.push(code(() => QueueKeeper.open('a')), code(() => one.close()), code(() => one.size));
       codes.push(code(() => other.claim(1)), code(() => QueueKeeper.open('c').size));
@@ -506,13 +506,13 @@ describe('every code can be met, on err.code', () => {
   });
 
   test('E_ARGUMENT is what the addon says to a wrong argument that the package should have refused', () => {
-    const { Native } = require(path.join(ROOT, addonFile()));
-    assert.throws(() => Native.create('{'), withCode('E_ARGUMENT'));
+    const addon = require(path.join(ROOT, addonFile()));
+    assert.throws(() => addon.create('{'), withCode('E_ARGUMENT'));
     assert.throws(
-      () => Native.create('{}').applyBatch('a', new Float64Array(8), 2),
+      () => addon.applyBatch(addon.create('{}').handle, 'a', new Float64Array(8), 2),
       withCode('E_ARGUMENT'),
     );
-    assert.throws(() => Native.create('{}').setPhase('other'), withCode('E_ARGUMENT'));
+    assert.throws(() => addon.setPhase(addon.create('{}').handle, 'other'), withCode('E_ARGUMENT'));
   });
 
   test('an error inside one call leaves the keeper as it was', () => {

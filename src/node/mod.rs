@@ -1,17 +1,21 @@
 //! The binding: what JavaScript calls. Private to `index.js`, which checks arguments and gives results their shape.
 //!
 //! Events and rows come packed: all keys in one string, and [`STRIDE`] numbers each. Rows go out the same way. No export lets
-//! a panic through: each runs inside [`Native::call`] or [`boundary`].
+//! a panic through: each runs inside [`call`] or [`boundary`].
 
 mod copies;
 mod error;
 mod file;
 
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
+use ahash::RandomState;
 use napi::bindgen_prelude::{Float64ArraySlice, ObjectFinalize, PromiseRaw, ToNapiValue, Utf16String};
 use napi::{Env, JsString};
 use napi_derive::napi;
@@ -27,7 +31,7 @@ use crate::queue::row::Row;
 use crate::queue::time::start_of;
 use crate::queue::trust::{Phase, WalkReport};
 use crate::queue::walk::WalkKind;
-use crate::shared::{SLICE, Shared, open};
+use crate::shared::{self, SLICE, Shared};
 
 /// Numbers an event or row takes: due, interval (or the classifier's cadence), changedAt, urgentAt, demandPeriod, version,
 /// what it is, and the length of its key in UTF-16 code units.
@@ -44,21 +48,81 @@ fn boundary<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|_| Err(poisoned()))
 }
 
-/// Numbers for handles, from 1.
-static NEXT_HANDLE: AtomicU64 = AtomicU64::new(1);
+/// Numbers for handles, from 1, over all threads.
+static NEXT_HANDLE: AtomicU32 = AtomicU32::new(1);
 
-/// A handle on a queue.
-#[napi(custom_finalize)]
-pub struct Native {
+thread_local! {
+    /// The handles of this thread's JavaScript. They are numbers there, and not objects of a class: napi keeps track of
+    /// borrowed objects in one map for the whole process, under a lock, which costs more than most calls here do.
+    static HANDLES: RefCell<HashMap<u32, Rc<Native>, RandomState>> = RefCell::default();
+}
+
+/// A handle on a queue, of one thread.
+struct Native {
     shared: Arc<Shared>,
-    number: u64,
+    number: u32,
     hasher: KeyHasher,
-    closed: AtomicBool,
     /// The epoch at which this handle became the feeder; 0 where it never did.
-    epoch: AtomicU64,
+    epoch: Cell<u64>,
     /// Bytes this handle has reported to the garbage collector.
-    reported: AtomicI64,
+    reported: Cell<i64>,
     max_listed: u32,
+}
+
+/// What JavaScript holds so that a handle ends with the object that nobody holds any more.
+#[napi(custom_finalize)]
+pub struct Owner {
+    handle: u32,
+}
+
+#[napi]
+impl Owner {
+    #[napi(getter)]
+    pub fn handle(&self) -> Result<u32> {
+        boundary(|| Ok(self.handle))
+    }
+}
+
+impl ObjectFinalize for Owner {
+    fn finalize(self, env: Env) -> napi::Result<()> {
+        boundary(|| Ok(end(&env, self.handle))).map_err(rejected)
+    }
+}
+
+/// Ends a handle, if it has not ended.
+fn end(env: &Env, number: u32) {
+    if let Ok(Some(native)) = HANDLES.try_with(|handles| handles.borrow_mut().remove(&number)) {
+        native.report(env, 0);
+        native.shared.give_up_reports(number.into());
+    }
+}
+
+fn handle(number: u32) -> Result<Rc<Native>> {
+    HANDLES.with_borrow(|handles| handles.get(&number).cloned()).ok_or_else(closed)
+}
+
+/// What every call on a handle runs in: a panic poisons the queue.
+fn call<R>(number: u32, f: impl FnOnce(&Native, &Shared) -> Result<R>) -> Result<R> {
+    let native = boundary(|| handle(number))?;
+    catch_unwind(AssertUnwindSafe(|| f(&native, &native.shared))).unwrap_or_else(|_| {
+        native.shared.poison();
+        Err(poisoned())
+    })
+}
+
+fn with<R>(number: u32, f: impl FnOnce(&mut Keeper) -> R) -> Result<R> {
+    call(number, |_, shared| shared.with(f).map_err(failed))
+}
+
+/// What only the feeder may do: refused once another has taken over.
+fn feeding<R>(number: u32, f: impl FnOnce(&mut Keeper) -> Result<R>) -> Result<R> {
+    call(number, |native, shared| {
+        let done = shared.with(|keeper| {
+            native.fed(keeper)?;
+            f(keeper)
+        });
+        done.map_err(failed)?
+    })
 }
 
 /// An event or row on its way in.
@@ -137,6 +201,11 @@ fn unpack(numbers: &[f64], routes: &[u32]) -> (Row, Judge, u32) {
         _ => Judge::Host(None),
     };
     (row, judge, what & 3)
+}
+
+/// The version of a row on its way in; NaN where it has none.
+fn version_of(numbers: Option<&[f64]>) -> f64 {
+    numbers.and_then(|numbers| numbers.get(5)).copied().unwrap_or(f64::NAN)
 }
 
 /// Gives the route names of a batch numbers while `f` runs.
@@ -268,66 +337,35 @@ pub struct LoadedSnapshot {
 }
 
 impl Native {
-    fn on(shared: Arc<Shared>) -> Result<Native> {
+    /// A new handle of this thread on a queue.
+    fn on(shared: Arc<Shared>) -> Result<Owner> {
         let (hasher, max_listed) =
             shared.with(|keeper| (keeper.hasher(), keeper.config().max_listed)).map_err(failed)?;
-        Ok(Native {
+        let number = NEXT_HANDLE.fetch_add(1, Ordering::Relaxed);
+        let native = Native {
             shared,
-            number: NEXT_HANDLE.fetch_add(1, Ordering::Relaxed),
+            number,
             hasher,
-            closed: AtomicBool::new(false),
-            epoch: AtomicU64::new(0),
-            reported: AtomicI64::new(0),
+            epoch: Cell::new(0),
+            reported: Cell::new(0),
             max_listed: u32::try_from(max_listed).unwrap_or(u32::MAX),
-        })
+        };
+        HANDLES.with_borrow_mut(|handles| handles.insert(number, Rc::new(native)));
+        Ok(Owner { handle: number })
     }
 
     /// Returns what the garbage collector knows of in all, this queue and others.
     fn report(&self, env: &Env, bytes: i64) -> i64 {
-        let before = self.reported.swap(bytes, Ordering::AcqRel);
+        let before = self.reported.replace(bytes);
         env.adjust_external_memory(bytes - before).unwrap_or(0)
     }
 
-    /// What every call on a handle runs in.
-    fn call<R>(&self, f: impl FnOnce(&Shared) -> Result<R>) -> Result<R> {
-        if self.closed.load(Ordering::Acquire) {
-            return Err(closed());
-        }
-        catch_unwind(AssertUnwindSafe(|| f(&self.shared))).unwrap_or_else(|_| {
-            self.shared.poison();
-            Err(poisoned())
-        })
-    }
-
-    fn with<R>(&self, f: impl FnOnce(&mut Keeper) -> R) -> Result<R> {
-        self.call(|shared| shared.with(f).map_err(failed))
-    }
-
-    /// What only the feeder may do: refused once another has taken over.
     fn fed(&self, keeper: &Keeper) -> Result<()> {
-        let epoch = self.epoch.load(Ordering::Acquire);
+        let epoch = self.epoch.get();
         if epoch != 0 && epoch != keeper.epoch() {
             return Err(error(Code::Deposed, "another feeder has taken over this queue: stop feeding it from here"));
         }
         Ok(())
-    }
-
-    fn feeding<R>(&self, f: impl FnOnce(&mut Keeper) -> Result<R>) -> Result<R> {
-        self.with(|keeper| {
-            self.fed(keeper)?;
-            f(keeper)
-        })?
-    }
-}
-
-impl ObjectFinalize for Native {
-    fn finalize(self, env: Env) -> napi::Result<()> {
-        boundary(|| {
-            self.report(&env, 0);
-            self.shared.give_up_reports(self.number);
-            Ok(())
-        })
-        .map_err(rejected)
     }
 }
 
@@ -368,472 +406,472 @@ pub fn check_copies() -> Result<()> {
 
 /// The version of the addon.
 #[napi]
-pub fn version() -> Result<String> {
+pub fn addon_version() -> Result<String> {
     boundary(|| Ok(env!("CARGO_PKG_VERSION").to_owned()))
 }
 
+/// A queue of its own.
 #[napi]
-impl Native {
-    /// A queue of its own.
-    #[napi(factory)]
-    pub fn create(config: String, manual: Option<f64>) -> Result<Native> {
-        boundary(|| Native::on(Arc::new(Shared::new(parse(&config)?, manual))))
-    }
+pub fn create(config: String, manual: Option<f64>) -> Result<Owner> {
+    boundary(|| Native::on(Arc::new(Shared::new(parse(&config)?, manual))))
+}
 
-    /// The queue of this name.
-    #[napi(factory)]
-    pub fn open(name: String, config: Option<String>, manual: Option<f64>) -> Result<Native> {
-        boundary(|| {
-            let config: Option<Config> = config.as_deref().map(parse).transpose()?;
-            let shared = open(&name, config, manual).ok_or_else(|| {
-                error(Code::Options, format!("the queue {name:?} was opened with other options: open it with the same ones, or with none, and use configure()"))
-            })?;
-            Native::on(shared)
-        })
-    }
-
-    #[napi(getter)]
-    pub fn max_listed(&self) -> Result<u32> {
-        self.call(|_| Ok(self.max_listed))
-    }
-
-    /// Whether hosts classify the rows of this queue.
-    #[napi(getter)]
-    pub fn classified(&self) -> Result<bool> {
-        self.with(|keeper| keeper.config().classify)
-    }
-
-    /// Closes the handle. The queue of a name stays.
-    #[napi]
-    pub fn close(&self, env: &Env) -> Result<()> {
-        boundary(|| {
-            self.closed.store(true, Ordering::Release);
-            self.report(env, 0);
-            self.shared.give_up_reports(self.number);
-            Ok(())
-        })
-    }
-
-    /// Tells the garbage collector how much memory the queue takes, where this is the handle to tell. Returns all that it
-    /// knows of, in bytes.
-    #[napi]
-    pub fn report_memory(&self, env: &Env) -> Result<f64> {
-        self.call(|shared| {
-            let bytes =
-                if shared.reports(self.number) { shared.with(|keeper| keeper.bytes()).map_err(failed)? } else { 0 };
-            Ok(self.report(env, bytes as i64) as f64)
-        })
-    }
-
-    /// Applies a batch of events. Returns how many were applied; the others were ignored.
-    #[napi]
-    pub fn apply_batch(
-        &self,
-        keys: Utf16String,
-        numbers: &[f64],
-        count: u32,
-        routes: Option<Vec<String>>,
-    ) -> Result<u32> {
-        self.call(|shared| {
-            let batch = Batch::new(&keys, numbers, count as usize, &self.hasher)?;
-            let names = routes.unwrap_or_default();
-            let (mut i, mut applied) = (0, 0);
-            let done = shared.in_slices(|keeper| {
-                if let Err(err) = self.fed(keeper) {
-                    return Some(Err(err));
-                }
-                let end = batch.ends.len().min(i + SLICE);
-                if end - i > 1 {
-                    std::hint::black_box(keeper.warm(&batch.hashes[i..end]));
-                }
-                with_routes(keeper, &names, |keeper, routes| {
-                    for at in i..end {
-                        let packed = batch.get(at, numbers, routes);
-                        let event = match packed.kind {
-                            0 => Event::Put(packed.row, packed.judge),
-                            1 => Event::Gone,
-                            2 => Event::Changed,
-                            _ => Event::Other,
-                        };
-                        let outcome = keeper.apply_hashed(packed.hash, packed.key, event, packed.version);
-                        applied += u32::from(outcome == Outcome::Applied);
-                    }
-                });
-                i = end;
-                (i == batch.ends.len()).then_some(Ok(()))
-            });
-            done.map_err(failed)??;
-            Ok(applied)
-        })
-    }
-
-    /// Counts an event that cannot be read.
-    #[napi]
-    pub fn malformed(&self, what: String) -> Result<()> {
-        self.with(|keeper| keeper.malformed(&what))
-    }
-
-    /// The best rows, as many as `n` and the room in `out` allow. Head of `out`: rows, skippedLeased, complete, whether the room was too small.
-    #[napi]
-    pub fn top<'env>(&self, env: &'env Env, n: f64, mut out: Float64ArraySlice<'env>) -> Result<Vec<JsString<'env>>> {
-        // SAFETY: see `scratch`.
-        let out = unsafe { scratch(&mut out) };
-        self.call(|shared| {
-            let (wanted, room) = (n as usize, room(out));
-            let top = shared.with(|keeper| keeper.top(wanted.min(room))).map_err(failed)?;
-            let rows = top.rows.rows.len();
-            let mut keys = Keys::new(env);
-            put_rows(&mut keys, &top.rows, &[], out)?;
-            out[0] = rows as f64;
-            out[1] = top.skipped_leased as f64;
-            out[2] = f64::from(u8::from(top.complete));
-            out[3] = f64::from(u8::from(room < wanted && rows == room));
-            keys.finish()
-        })
-    }
-
-    /// Leases the best rows. `out` must have room for `n` of them and `max_listed` held ones. Head: jobs, held, due, complete, skippedLeased,
-    /// refused (0 none, then by cause), status (by its place), expiresAt.
-    #[napi]
-    pub fn claim<'env>(&self, env: &'env Env, n: f64, mut out: Float64ArraySlice<'env>) -> Result<Vec<JsString<'env>>> {
-        // SAFETY: see `scratch`.
-        let out = unsafe { scratch(&mut out) };
-        self.call(|shared| {
-            let n = (n as usize).min(room(out).saturating_sub(self.max_listed as usize));
-            let claim = shared.with(|keeper| keeper.claim(n)).map_err(failed)?;
-            let Claim { jobs, tokens, expires_at, status, due, complete, skipped_leased, held, refused } = &claim;
-            let mut keys = Keys::new(env);
-            put_rows(&mut keys, jobs, tokens, out)?;
-            let slots = out[HEAD + jobs.rows.len() * OUT..].chunks_exact_mut(OUT);
-            for (held, out) in held.iter().zip(slots) {
-                out[0] = keys.push(&held.key)? as f64;
-                out[1] = f64::from(held.misses);
-                out[2] = held.until;
-            }
-            out[0] = jobs.rows.len() as f64;
-            out[1] = held.len() as f64;
-            out[2] = *due as f64;
-            out[3] = f64::from(u8::from(*complete));
-            out[4] = *skipped_leased as f64;
-            out[5] = refused.map_or(0.0, |cause| cause as u8 as f64 + 1.0);
-            out[6] = f64::from(*status as u8);
-            out[7] = *expires_at;
-            keys.finish()
-        })
-    }
-
-    /// Confirms a claimed row; `numbers` is the row as it was read, or nothing where there is none.
-    #[napi]
-    pub fn confirm(&self, token: f64, numbers: Option<&[f64]>, route: Option<String>) -> Result<bool> {
-        self.with(|keeper| {
-            let names: Vec<String> = route.into_iter().collect();
-            with_routes(keeper, &names, |keeper, routes| {
-                let row = numbers.filter(|numbers| numbers.len() >= STRIDE).map(|numbers| unpack(numbers, routes));
-                keeper.confirm(token as Token, row.map(|(row, judge, _)| (row, judge)))
-            })
-        })
-    }
-
-    /// The key of a live lease.
-    #[napi]
-    pub fn leased_key<'env>(&self, env: &'env Env, token: f64) -> Result<Option<JsString<'env>>> {
-        let key = self.with(|keeper| keeper.leased_key(token as Token))?;
-        boundary(|| key.map(|key| text(env, &key)).transpose())
-    }
-
-    #[napi]
-    pub fn release(&self, key: Utf16String, token: Option<f64>) -> Result<&'static str> {
-        self.with(|keeper| match keeper.release(&wtf8(&key), token.map(|token| token as Token)) {
-            Released::Released => "released",
-            Released::Expired => "expired",
-            Released::Superseded => "superseded",
-            Released::Unknown => "unknown",
-        })
-    }
-
-    #[napi]
-    pub fn extend(&self, token: f64, ms: Option<f64>) -> Result<Option<f64>> {
-        self.with(|keeper| keeper.extend(token as Token, ms))
-    }
-
-    #[napi]
-    pub fn set_paused(&self, paused: bool) -> Result<()> {
-        self.with(|keeper| keeper.set_paused(paused))
-    }
-
-    #[napi(getter)]
-    pub fn status(&self) -> Result<&'static str> {
-        self.with(|keeper| keeper.status().name())
-    }
-
-    /// When something may change by itself, ms since the epoch.
-    #[napi(getter)]
-    pub fn next_change(&self) -> Result<Option<f64>> {
-        self.with(|keeper| keeper.next_change())
-    }
-
-    #[napi]
-    pub fn due_minute_of(&self, key: Utf16String) -> Result<Option<u32>> {
-        self.with(|keeper| keeper.due_minute_of(&wtf8(&key)))
-    }
-
-    #[napi]
-    pub fn due_summary(&self) -> Result<String> {
-        #[derive(Serialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Summary {
-            rows: usize,
-            due: u64,
-            first_due_minute: Option<u32>,
-            earliest_not_yet_due_minute: Option<u32>,
-        }
-        self.with(|keeper| {
-            let (due, rows, first, earliest) = keeper.due_summary();
-            json(&Summary { rows, due, first_due_minute: first, earliest_not_yet_due_minute: earliest })
-        })?
-    }
-
-    #[napi]
-    pub fn state_json(&self) -> Result<String> {
-        let state = self.with(|keeper| keeper.state())?;
-        boundary(|| json(&state))
-    }
-
-    #[napi]
-    pub fn describe(&self, key: Utf16String) -> Result<Option<String>> {
-        let described = self.with(|keeper| {
-            keeper.describe(&wtf8(&key)).map(|(class, route, minute)| {
-                json(&Described {
-                    due_at: start_of(minute),
-                    minute,
-                    route,
-                    cadence_ms: class.cadence,
-                    carried: class.carried,
-                    from_sitemap: class.from_sitemap,
-                    changed: class.changed,
-                    urgent: class.urgent,
-                    demand_period_ms: (!class.demand.is_nan()).then_some(class.demand),
-                })
-            })
+/// The queue of this name.
+#[napi]
+pub fn open(name: String, config: Option<String>, manual: Option<f64>) -> Result<Owner> {
+    boundary(|| {
+        let config: Option<Config> = config.as_deref().map(parse).transpose()?;
+        let shared = shared::open(&name, config, manual).ok_or_else(|| {
+            error(Code::Options, format!("the queue {name:?} was opened with other options: open it with the same ones, or with none, and use configure()"))
         })?;
-        described.transpose()
-    }
+        Native::on(shared)
+    })
+}
 
-    #[napi]
-    pub fn explain(&self, key: Utf16String) -> Result<String> {
-        self.with(|keeper| json(&keeper.explain(&wtf8(&key))))?
-    }
+#[napi]
+pub fn max_listed(handle: u32) -> Result<u32> {
+    call(handle, |native, _| Ok(native.max_listed))
+}
 
-    /// Changes the configuration; returns rows moved and rows dropped.
-    #[napi]
-    pub fn configure(&self, patch: String) -> Result<Vec<f64>> {
-        self.call(|shared| {
-            let patch: Patch = parse(&patch)?;
-            shared.with(|keeper| keeper.configure(patch)).map_err(failed)?;
-            let done = shared.in_slices(|keeper| keeper.reclassify(SLICE)).map_err(failed)?;
-            Ok(vec![done.moved as f64, done.dropped as f64])
-        })
-    }
+/// Whether hosts classify the rows of this queue.
+#[napi]
+pub fn classified(handle: u32) -> Result<bool> {
+    with(handle, |keeper| keeper.config().classify)
+}
 
-    #[napi]
-    pub fn begin_walk(&self, load: bool) -> Result<f64> {
-        let kind = if load { WalkKind::Load } else { WalkKind::Verify };
-        self.call(|shared| {
-            let begun = shared.in_slices(|keeper| {
-                if let Err(err) = self.fed(keeper) {
-                    return Some(Err(err));
-                }
-                keeper.abandon_walk();
-                keeper.clean_marks(SLICE * 16).then(|| Ok(keeper.begin_walk(kind) as f64))
-            });
-            begun.map_err(failed)?
-        })
-    }
+/// Closes the handle. The queue of a name stays.
+#[napi]
+pub fn close(env: &Env, handle: u32) -> Result<()> {
+    boundary(|| Ok(end(env, handle)))
+}
 
-    /// Rows as a walk has read them. A kind other than 0 is a row whose key cannot be read.
-    #[napi]
-    pub fn walk_rows(
-        &self,
-        walk: f64,
-        keys: Utf16String,
-        numbers: &[f64],
-        count: u32,
-        routes: Option<Vec<String>>,
-    ) -> Result<()> {
-        self.call(|shared| {
-            let batch = Batch::new(&keys, numbers, count as usize, &self.hasher)?;
-            let names = routes.unwrap_or_default();
-            let mut i = 0;
-            let done = shared.in_slices(|keeper| {
-                if let Err(err) = self.fed(keeper).and_then(|()| the_walk(keeper, walk)) {
-                    return Some(Err(err));
-                }
-                let end = batch.ends.len().min(i + SLICE);
+/// Tells the garbage collector how much memory the queue takes, where this is the handle to tell. Returns all that it
+/// knows of, in bytes.
+#[napi]
+pub fn report_memory(env: &Env, handle: u32) -> Result<f64> {
+    call(handle, |native, shared| {
+        let bytes = if shared.reports(native.number.into()) {
+            shared.with(|keeper| keeper.bytes()).map_err(failed)?
+        } else {
+            0
+        };
+        Ok(native.report(env, bytes as i64) as f64)
+    })
+}
+
+/// Applies a batch of events. Returns how many were applied; the others were ignored.
+#[napi]
+pub fn apply_batch(
+    handle: u32,
+    keys: Utf16String,
+    numbers: &[f64],
+    count: u32,
+    routes: Option<Vec<String>>,
+) -> Result<u32> {
+    call(handle, |native, shared| {
+        let batch = Batch::new(&keys, numbers, count as usize, &native.hasher)?;
+        let names = routes.unwrap_or_default();
+        let (mut i, mut applied) = (0, 0);
+        let done = shared.in_slices(|keeper| {
+            if let Err(err) = native.fed(keeper) {
+                return Some(Err(err));
+            }
+            let end = batch.ends.len().min(i + SLICE);
+            if end - i > 1 {
                 std::hint::black_box(keeper.warm(&batch.hashes[i..end]));
-                with_routes(keeper, &names, |keeper, routes| {
-                    for at in i..end {
-                        let packed = batch.get(at, numbers, routes);
-                        if packed.kind == 0 {
-                            keeper.walk_row(packed.hash, packed.key, &packed.row, packed.judge, packed.version);
-                        } else {
-                            keeper.walk_malformed();
-                        }
-                    }
-                });
-                i = end;
-                (i == batch.ends.len()).then_some(Ok(()))
-            });
-            done.map_err(failed)?
-        })
-    }
-
-    /// Ends a walk. Returns the report, as JSON, and then the suspects.
-    #[napi]
-    pub fn end_walk<'env>(
-        &self,
-        env: &'env Env,
-        walk: f64,
-        partial: bool,
-        unreadable: f64,
-    ) -> Result<Vec<JsString<'env>>> {
-        self.call(|shared| {
-            let done = shared.in_slices(|keeper| {
-                if let Err(err) = self.fed(keeper).and_then(|()| the_walk(keeper, walk)) {
-                    return Some(Err(err));
+            }
+            with_routes(keeper, &names, |keeper, routes| {
+                for at in i..end {
+                    let packed = batch.get(at, numbers, routes);
+                    let event = match packed.kind {
+                        0 => Event::Put(packed.row, packed.judge),
+                        1 => Event::Gone,
+                        2 => Event::Changed,
+                        _ => Event::Other,
+                    };
+                    let outcome = keeper.apply_hashed(packed.hash, packed.key, event, packed.version);
+                    applied += u32::from(outcome == Outcome::Applied);
                 }
-                keeper.end_walk(partial, unreadable as u64, SLICE * 16).map(Ok)
             });
-            let walked = done.map_err(failed)??;
-            let report: WalkReport = walked.report;
-            let mut strings = vec![text(env, json(&report)?.as_bytes())?];
-            for key in &walked.suspects {
-                strings.push(text(env, key)?);
-            }
-            Ok(strings)
+            i = end;
+            (i == batch.ends.len()).then_some(Ok(()))
+        });
+        done.map_err(failed)??;
+        Ok(applied)
+    })
+}
+
+/// Counts an event that cannot be read.
+#[napi]
+pub fn malformed(handle: u32, what: String) -> Result<()> {
+    with(handle, |keeper| keeper.malformed(&what))
+}
+
+/// The best rows, as many as `n` and the room in `out` allow. Head of `out`: rows, skippedLeased, complete, whether the room was too small.
+#[napi]
+pub fn top<'env>(env: &'env Env, handle: u32, n: f64, mut out: Float64ArraySlice<'env>) -> Result<Vec<JsString<'env>>> {
+    // SAFETY: see `scratch`.
+    let out = unsafe { scratch(&mut out) };
+    call(handle, |_, shared| {
+        let (wanted, room) = (n as usize, room(out));
+        let top = shared.with(|keeper| keeper.top(wanted.min(room))).map_err(failed)?;
+        let rows = top.rows.rows.len();
+        let mut keys = Keys::new(env);
+        put_rows(&mut keys, &top.rows, &[], out)?;
+        out[0] = rows as f64;
+        out[1] = top.skipped_leased as f64;
+        out[2] = f64::from(u8::from(top.complete));
+        out[3] = f64::from(u8::from(room < wanted && rows == room));
+        keys.finish()
+    })
+}
+
+/// Leases the best rows. `out` must have room for `n` of them and `max_listed` held ones. Head: jobs, held, due, complete, skippedLeased,
+/// refused (0 none, then by cause), status (by its place), expiresAt.
+#[napi]
+pub fn claim<'env>(
+    env: &'env Env,
+    handle: u32,
+    n: f64,
+    mut out: Float64ArraySlice<'env>,
+) -> Result<Vec<JsString<'env>>> {
+    // SAFETY: see `scratch`.
+    let out = unsafe { scratch(&mut out) };
+    call(handle, |native, shared| {
+        let n = (n as usize).min(room(out).saturating_sub(native.max_listed as usize));
+        let claim = shared.with(|keeper| keeper.claim(n)).map_err(failed)?;
+        let Claim { jobs, tokens, expires_at, status, due, complete, skipped_leased, held, refused } = &claim;
+        let mut keys = Keys::new(env);
+        put_rows(&mut keys, jobs, tokens, out)?;
+        let slots = out[HEAD + jobs.rows.len() * OUT..].chunks_exact_mut(OUT);
+        for (held, out) in held.iter().zip(slots) {
+            out[0] = keys.push(&held.key)? as f64;
+            out[1] = f64::from(held.misses);
+            out[2] = held.until;
+        }
+        out[0] = jobs.rows.len() as f64;
+        out[1] = held.len() as f64;
+        out[2] = *due as f64;
+        out[3] = f64::from(u8::from(*complete));
+        out[4] = *skipped_leased as f64;
+        out[5] = refused.map_or(0.0, |cause| cause as u8 as f64 + 1.0);
+        out[6] = f64::from(*status as u8);
+        out[7] = *expires_at;
+        keys.finish()
+    })
+}
+
+/// Confirms a claimed row; `numbers` is the row as it was read, or nothing where there is none.
+#[napi]
+pub fn confirm(handle: u32, token: f64, numbers: Option<&[f64]>, route: Option<String>) -> Result<bool> {
+    with(handle, |keeper| {
+        let names: Vec<String> = route.into_iter().collect();
+        with_routes(keeper, &names, |keeper, routes| {
+            let row = numbers.filter(|numbers| numbers.len() >= STRIDE).map(|numbers| unpack(numbers, routes));
+            keeper.confirm(token as Token, row.map(|(row, judge, _)| (row, judge)), version_of(numbers))
         })
-    }
+    })
+}
 
-    #[napi]
-    pub fn abandon_walk(&self, walk: f64) -> Result<()> {
-        self.with(|keeper| {
-            if keeper.walking(walk as u64) {
-                keeper.abandon_walk();
-            }
-        })
-    }
+/// The key of a live lease.
+#[napi]
+pub fn leased_key<'env>(env: &'env Env, handle: u32, token: f64) -> Result<Option<JsString<'env>>> {
+    let key = with(handle, |keeper| keeper.leased_key(token as Token))?;
+    boundary(|| key.map(|key| text(env, &key)).transpose())
+}
 
-    #[napi]
-    pub fn head_check<'env>(&self, env: &'env Env, n: f64) -> Result<Vec<JsString<'env>>> {
-        let keys = self.feeding(|keeper| Ok(keeper.head_check(n as usize)))?;
-        boundary(|| keys.iter().map(|key| text(env, key)).collect())
-    }
+#[napi]
+pub fn release(handle: u32, key: Utf16String, token: Option<f64>) -> Result<&'static str> {
+    with(handle, |keeper| match keeper.release(&wtf8(&key), token.map(|token| token as Token)) {
+        Released::Released => "released",
+        Released::Expired => "expired",
+        Released::Superseded => "superseded",
+        Released::Unknown => "unknown",
+    })
+}
 
-    #[napi]
-    pub fn repair(&self, key: Utf16String, numbers: Option<&[f64]>, route: Option<String>) -> Result<bool> {
-        self.feeding(|keeper| {
-            let key = wtf8(&key);
-            let names: Vec<String> = route.into_iter().collect();
-            Ok(with_routes(keeper, &names, |keeper, routes| {
-                let row = numbers.filter(|numbers| numbers.len() >= STRIDE).map(|numbers| unpack(numbers, routes));
-                keeper.repair(&key, row.map(|(row, judge, _)| (row, judge)))
-            }))
-        })
-    }
+#[napi]
+pub fn extend(handle: u32, token: f64, ms: Option<f64>) -> Result<Option<f64>> {
+    with(handle, |keeper| keeper.extend(token as Token, ms))
+}
 
-    #[napi]
-    pub fn set_phase(&self, phase: String, resyncing: Option<bool>, error: Option<String>) -> Result<()> {
-        self.feeding(|keeper| {
-            let unknown = || self::error::error(Code::Argument, format!("{phase:?} is not a phase"));
-            keeper.set_phase(Phase::named(&phase).ok_or_else(unknown)?, resyncing, error);
-            Ok(())
-        })
-    }
+#[napi]
+pub fn set_paused(handle: u32, paused: bool) -> Result<()> {
+    with(handle, |keeper| keeper.set_paused(paused))
+}
 
-    #[napi]
-    pub fn take_feeder(&self) -> Result<f64> {
-        self.with(|keeper| {
-            let epoch = keeper.take_feeder();
-            self.epoch.store(epoch, Ordering::Release);
-            self.shared.take_over_reports(self.number);
-            epoch as f64
-        })
-    }
+#[napi]
+pub fn status(handle: u32) -> Result<&'static str> {
+    with(handle, |keeper| keeper.status().name())
+}
 
-    #[napi]
-    pub fn metrics(&self) -> Result<String> {
-        self.with(|keeper| keeper.metrics())
-    }
+/// When something may change by itself, ms since the epoch.
+#[napi]
+pub fn next_change(handle: u32) -> Result<Option<f64>> {
+    with(handle, |keeper| keeper.next_change())
+}
 
-    /// The queue is named here, on the JavaScript thread: once this returns, the thread may end and the handle be gone.
-    #[napi]
-    pub fn save_snapshot<'env>(&self, env: &'env Env, path: String) -> Result<PromiseRaw<'env, SavedSnapshot>> {
-        self.call(|_| {
-            let (path, shared) = (PathBuf::from(path), self.shared.clone());
-            off_thread(env, shared, move |shared| {
-                let saved = file::save(shared, &path)?;
-                Ok(SavedSnapshot { rows: saved.rows as f64, bytes: saved.bytes as f64, ms: saved.ms })
+#[napi]
+pub fn due_minute_of(handle: u32, key: Utf16String) -> Result<Option<u32>> {
+    with(handle, |keeper| keeper.due_minute_of(&wtf8(&key)))
+}
+
+#[napi]
+pub fn due_summary(handle: u32) -> Result<String> {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Summary {
+        rows: usize,
+        due: u64,
+        first_due_minute: Option<u32>,
+        earliest_not_yet_due_minute: Option<u32>,
+    }
+    with(handle, |keeper| {
+        let (due, rows, first, earliest) = keeper.due_summary();
+        json(&Summary { rows, due, first_due_minute: first, earliest_not_yet_due_minute: earliest })
+    })?
+}
+
+#[napi]
+pub fn state_json(handle: u32) -> Result<String> {
+    let state = with(handle, |keeper| keeper.state())?;
+    boundary(|| json(&state))
+}
+
+#[napi]
+pub fn describe(handle: u32, key: Utf16String) -> Result<Option<String>> {
+    let described = with(handle, |keeper| {
+        keeper.describe(&wtf8(&key)).map(|(class, route, minute)| {
+            json(&Described {
+                due_at: start_of(minute),
+                minute,
+                route,
+                cadence_ms: class.cadence,
+                carried: class.carried,
+                from_sitemap: class.from_sitemap,
+                changed: class.changed,
+                urgent: class.urgent,
+                demand_period_ms: (!class.demand.is_nan()).then_some(class.demand),
             })
         })
-    }
+    })?;
+    described.transpose()
+}
 
-    /// See [`Self::save_snapshot`].
-    #[napi]
-    pub fn load_snapshot<'env>(&self, env: &'env Env, path: String) -> Result<PromiseRaw<'env, LoadedSnapshot>> {
-        self.call(|shared| {
-            shared.with(|keeper| self.fed(keeper)).map_err(failed)??;
-            let (path, shared) = (PathBuf::from(path), self.shared.clone());
-            off_thread(env, shared, move |shared| {
-                let loaded = file::load(shared, &path)?;
-                Ok(LoadedSnapshot { rows: loaded.rows as f64, saved_at: loaded.saved_at, ms: loaded.ms })
-            })
-        })
-    }
+#[napi]
+pub fn explain(handle: u32, key: Utf16String) -> Result<String> {
+    with(handle, |keeper| json(&keeper.explain(&wtf8(&key))))?
+}
 
-    #[napi]
-    pub fn set_now(&self, ms: f64) -> Result<()> {
-        self.call(|shared| {
-            if shared.set_now(ms).map_err(failed)? {
-                return Ok(());
+/// Changes the configuration; returns rows moved and rows dropped.
+#[napi]
+pub fn configure(handle: u32, patch: String) -> Result<Vec<f64>> {
+    call(handle, |_, shared| {
+        let patch: Patch = parse(&patch)?;
+        shared.with(|keeper| keeper.configure(patch)).map_err(failed)?;
+        let done = shared.in_slices(|keeper| keeper.reclassify(SLICE)).map_err(failed)?;
+        Ok(vec![done.moved as f64, done.dropped as f64])
+    })
+}
+
+#[napi]
+pub fn begin_walk(handle: u32, load: bool) -> Result<f64> {
+    let kind = if load { WalkKind::Load } else { WalkKind::Verify };
+    call(handle, |native, shared| {
+        let begun = shared.in_slices(|keeper| {
+            if let Err(err) = native.fed(keeper) {
+                return Some(Err(err));
             }
-            Err(error(
-                Code::Clock,
-                "this keeper runs on the real clocks: give it `now` when it is made to move them by hand",
-            ))
+            keeper.abandon_walk();
+            keeper.clean_marks(SLICE * 16).then(|| Ok(keeper.begin_walk(kind) as f64))
+        });
+        begun.map_err(failed)?
+    })
+}
+
+/// Rows as a walk has read them. A kind other than 0 is a row whose key cannot be read.
+#[napi]
+pub fn walk_rows(
+    handle: u32,
+    walk: f64,
+    keys: Utf16String,
+    numbers: &[f64],
+    count: u32,
+    routes: Option<Vec<String>>,
+) -> Result<()> {
+    call(handle, |native, shared| {
+        let batch = Batch::new(&keys, numbers, count as usize, &native.hasher)?;
+        let names = routes.unwrap_or_default();
+        let mut i = 0;
+        let done = shared.in_slices(|keeper| {
+            if let Err(err) = native.fed(keeper).and_then(|()| the_walk(keeper, walk)) {
+                return Some(Err(err));
+            }
+            let end = batch.ends.len().min(i + SLICE);
+            std::hint::black_box(keeper.warm(&batch.hashes[i..end]));
+            with_routes(keeper, &names, |keeper, routes| {
+                for at in i..end {
+                    let packed = batch.get(at, numbers, routes);
+                    if packed.kind == 0 {
+                        keeper.walk_row(packed.hash, packed.key, &packed.row, packed.judge, packed.version);
+                    } else {
+                        keeper.walk_malformed();
+                    }
+                }
+            });
+            i = end;
+            (i == batch.ends.len()).then_some(Ok(()))
+        });
+        done.map_err(failed)?
+    })
+}
+
+/// Ends a walk. Returns the report, as JSON, and then the suspects.
+#[napi]
+pub fn end_walk<'env>(
+    handle: u32,
+    env: &'env Env,
+    walk: f64,
+    partial: bool,
+    unreadable: f64,
+) -> Result<Vec<JsString<'env>>> {
+    call(handle, |native, shared| {
+        let done = shared.in_slices(|keeper| {
+            if let Err(err) = native.fed(keeper).and_then(|()| the_walk(keeper, walk)) {
+                return Some(Err(err));
+            }
+            keeper.end_walk(partial, unreadable as u64, SLICE * 16).map(Ok)
+        });
+        let walked = done.map_err(failed)??;
+        let report: WalkReport = walked.report;
+        let mut strings = vec![text(env, json(&report)?.as_bytes())?];
+        for key in &walked.suspects {
+            strings.push(text(env, key)?);
+        }
+        Ok(strings)
+    })
+}
+
+#[napi]
+pub fn abandon_walk(handle: u32, walk: f64) -> Result<()> {
+    with(handle, |keeper| {
+        if keeper.walking(walk as u64) {
+            keeper.abandon_walk();
+        }
+    })
+}
+
+#[napi]
+pub fn head_check<'env>(env: &'env Env, handle: u32, n: f64) -> Result<Vec<JsString<'env>>> {
+    let keys = feeding(handle, |keeper| Ok(keeper.head_check(n as usize)))?;
+    boundary(|| keys.iter().map(|key| text(env, key)).collect())
+}
+
+#[napi]
+pub fn repair(handle: u32, key: Utf16String, numbers: Option<&[f64]>, route: Option<String>) -> Result<bool> {
+    feeding(handle, |keeper| {
+        let key = wtf8(&key);
+        let names: Vec<String> = route.into_iter().collect();
+        Ok(with_routes(keeper, &names, |keeper, routes| {
+            let row = numbers.filter(|numbers| numbers.len() >= STRIDE).map(|numbers| unpack(numbers, routes));
+            keeper.repair(&key, row.map(|(row, judge, _)| (row, judge)), version_of(numbers))
+        }))
+    })
+}
+
+#[napi]
+pub fn set_phase(handle: u32, phase: String, resyncing: Option<bool>, error: Option<String>) -> Result<()> {
+    feeding(handle, |keeper| {
+        let unknown = || self::error::error(Code::Argument, format!("{phase:?} is not a phase"));
+        keeper.set_phase(Phase::named(&phase).ok_or_else(unknown)?, resyncing, error);
+        Ok(())
+    })
+}
+
+#[napi]
+pub fn take_feeder(handle: u32) -> Result<f64> {
+    call(handle, |native, shared| {
+        let epoch = shared.with(|keeper| keeper.take_feeder()).map_err(failed)?;
+        native.epoch.set(epoch);
+        shared.take_over_reports(native.number.into());
+        Ok(epoch as f64)
+    })
+}
+
+#[napi]
+pub fn metrics(handle: u32) -> Result<String> {
+    with(handle, |keeper| keeper.metrics())
+}
+
+/// The queue is named here, on the JavaScript thread: once this returns, the thread may end and the handle be gone.
+#[napi]
+pub fn save_snapshot<'env>(env: &'env Env, handle: u32, path: String) -> Result<PromiseRaw<'env, SavedSnapshot>> {
+    call(handle, |native, _| {
+        let (path, shared) = (PathBuf::from(path), native.shared.clone());
+        off_thread(env, shared, move |shared| {
+            let saved = file::save(shared, &path)?;
+            Ok(SavedSnapshot { rows: saved.rows as f64, bytes: saved.bytes as f64, ms: saved.ms })
         })
-    }
+    })
+}
 
-    #[napi(getter)]
-    pub fn size(&self) -> Result<f64> {
-        self.with(|keeper| keeper.len() as f64)
-    }
+/// See [`Self::save_snapshot`].
+#[napi]
+pub fn load_snapshot<'env>(env: &'env Env, handle: u32, path: String) -> Result<PromiseRaw<'env, LoadedSnapshot>> {
+    call(handle, |native, shared| {
+        shared.with(|keeper| native.fed(keeper)).map_err(failed)??;
+        let (path, shared) = (PathBuf::from(path), native.shared.clone());
+        off_thread(env, shared, move |shared| {
+            let loaded = file::load(shared, &path)?;
+            Ok(LoadedSnapshot { rows: loaded.rows as f64, saved_at: loaded.saved_at, ms: loaded.ms })
+        })
+    })
+}
 
-    #[napi(getter)]
-    pub fn version(&self) -> Result<f64> {
-        self.with(|keeper| keeper.version() as f64)
-    }
+#[napi]
+pub fn set_now(handle: u32, ms: f64) -> Result<()> {
+    call(handle, |_, shared| {
+        if shared.set_now(ms).map_err(failed)? {
+            return Ok(());
+        }
+        Err(error(
+            Code::Clock,
+            "this keeper runs on the real clocks: give it `now` when it is made to move them by hand",
+        ))
+    })
+}
 
-    #[napi(getter)]
-    pub fn class_count(&self) -> Result<f64> {
-        self.with(|keeper| keeper.class_count() as f64)
-    }
+#[napi]
+pub fn size(handle: u32) -> Result<f64> {
+    with(handle, |keeper| keeper.len() as f64)
+}
 
-    #[napi(getter)]
-    pub fn bytes(&self) -> Result<f64> {
-        self.with(|keeper| keeper.bytes() as f64)
-    }
+#[napi]
+pub fn version(handle: u32) -> Result<f64> {
+    with(handle, |keeper| keeper.version() as f64)
+}
 
-    /// Every kept key.
-    #[napi]
-    pub fn keys<'env>(&self, env: &'env Env) -> Result<Vec<JsString<'env>>> {
-        let keys = self.with(|keeper| keeper.keys())?;
-        boundary(|| keys.iter().map(|key| text(env, key)).collect())
-    }
+#[napi]
+pub fn class_count(handle: u32) -> Result<f64> {
+    with(handle, |keeper| keeper.class_count() as f64)
+}
 
-    /// Panics where an invariant does not hold: the queue is poisoned, and the message on stderr says why. For tests.
-    #[napi]
-    pub fn validate(&self) -> Result<()> {
-        self.with(|keeper| keeper.validate())
-    }
+#[napi]
+pub fn bytes(handle: u32) -> Result<f64> {
+    with(handle, |keeper| keeper.bytes() as f64)
+}
+
+/// Every kept key.
+#[napi]
+pub fn keys<'env>(env: &'env Env, handle: u32) -> Result<Vec<JsString<'env>>> {
+    let keys = with(handle, |keeper| keeper.keys())?;
+    boundary(|| keys.iter().map(|key| text(env, key)).collect())
+}
+
+/// Panics where an invariant does not hold: the queue is poisoned, and the message on stderr says why. For tests.
+#[napi]
+pub fn validate(handle: u32) -> Result<()> {
+    with(handle, |keeper| keeper.validate())
 }
 
 /// A promise can reject only with an error of napi's own: the code goes first in its message, and `index.js` puts it in its place.

@@ -218,8 +218,8 @@ impl Keeper {
     }
 
     /// A claimed row has been read from the table: `row` is what is there now. Returns whether it is to be rendered; if not, the
-    /// lease is over as if it had not been granted. What was kept is put right, unless an event has come since the claim.
-    pub fn confirm(&mut self, token: Token, row: Option<(Row, Judge)>) -> bool {
+    /// lease is over as if it had not been granted. `version` is the row's, NaN where it has none. What was kept is put right, unless an event has come since the claim.
+    pub fn confirm(&mut self, token: Token, row: Option<(Row, Judge)>, version: f64) -> bool {
         let Some(key) = self.leased_key(token) else { return false };
         let hash = self.table.hash(&key);
         let found = self.table.find(hash, &key);
@@ -227,6 +227,7 @@ impl Keeper {
         let due = target.as_ref().map(|(_, minute)| *minute).filter(|minute| *minute <= self.minute);
         let touched = self.leases.touched(token);
         if !touched {
+            self.versions.take(hash, version, self.now.mono);
             let changed = self.change(hash, found, &key, target, Kind::Repair);
             self.count_repair(changed);
             if let (Some(row), Some(_)) = (found, target) {

@@ -108,8 +108,8 @@ impl Keeper {
             }
             explanation.score = Some(place.score);
             explanation.rank = Some(rank);
-            let rate = self.rates().claimed;
-            explanation.wait_ms = (rate > 0.0).then(|| rank as f64 / rate * MINUTE_MS);
+            let rate = self.rates().map(|rates| rates.claimed).filter(|rate| *rate > 0.0);
+            explanation.wait_ms = rate.map(|rate| rank as f64 / rate * MINUTE_MS);
         }
         explanation
     }

@@ -135,6 +135,8 @@ pub struct Keeper {
 
     pub(super) now: Now,
     pub(super) minute: Minute,
+    /// The minute in which the queue was made: rates count from the next one on.
+    pub(super) began: Minute,
     pub(super) version: u64,
     pub(super) paused: bool,
     pub(super) phase: Phase,
@@ -175,6 +177,7 @@ impl Keeper {
             image: None,
             now,
             minute: now.minute(),
+            began: now.minute(),
             version: 0,
             paused: false,
             phase: Phase::Live,
@@ -252,6 +255,8 @@ impl Keeper {
                 }
             }
         } else if minute < self.minute {
+            // A clock that is put right makes the queue no older than it is.
+            self.began = self.began.min(minute);
             self.due -= self.counts.between(minute + 1, self.minute);
             self.flow.trim(minute);
         }

@@ -103,10 +103,25 @@ impl Keeper {
                 self.worst_lateness(),
             );
             let rates = self.rates();
-            let per_minute = "rows a minute, over the last ten whole minutes.";
-            text.gauge("keeper_came_due_rate", "", &format!("Rows coming due: {per_minute}"), rates.coming_due);
-            text.gauge("keeper_finished_rate", "", &format!("Due rows done with: {per_minute}"), rates.finished);
-            text.gauge("keeper_claimed_rate", "", &format!("Jobs given out: {per_minute}"), rates.claimed);
+            let per_minute = "rows a minute, over the last ten whole minutes; NaN before the first.";
+            text.gauge(
+                "keeper_came_due_rate",
+                "",
+                &format!("Rows coming due: {per_minute}"),
+                known(rates.map(|rates| rates.coming_due)),
+            );
+            text.gauge(
+                "keeper_finished_rate",
+                "",
+                &format!("Due rows done with: {per_minute}"),
+                known(rates.map(|rates| rates.finished)),
+            );
+            text.gauge(
+                "keeper_claimed_rate",
+                "",
+                &format!("Jobs given out: {per_minute}"),
+                known(rates.map(|rates| rates.claimed)),
+            );
             text.gauge(
                 "keeper_drain_eta_seconds",
                 "seconds",

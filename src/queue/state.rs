@@ -15,7 +15,7 @@ use super::trust::{Phase, Status, Trust};
 /// The edges between lateness bins, in cadences: [0, .25), [.25, 1), [1, 2), [2, 4), [4, inf).
 pub const LATENESS_EDGES: [f64; 4] = [0.25, 1.0, 2.0, 4.0];
 
-/// Rates are taken over this many of the last whole minutes.
+/// Rates are taken over at most this many of the last whole minutes.
 const RATE_MINUTES: u32 = 10;
 
 /// Due rows by lateness.
@@ -164,7 +164,7 @@ pub struct KeeperReport {
     pub bytes: usize,
 }
 
-/// Rates per minute over the last ten whole minutes.
+/// Rates per minute.
 #[derive(Clone, Copy, Debug)]
 pub struct Rates {
     /// Rows that came to be due, by the clock or by an event.
@@ -223,15 +223,19 @@ impl Keeper {
         self.live() && !self.resyncing && self.whole && self.unverified == 0 && !missed && !self.watch.overflowed()
     }
 
-    /// Rates over the last ten whole minutes.
-    pub fn rates(&self) -> Rates {
-        let sum = self.flow.recent(self.minute, RATE_MINUTES);
-        let per_minute = |rows: u64| rows as f64 / f64::from(RATE_MINUTES);
-        Rates {
+    /// Rates over the last ten whole minutes, or over as many as there have been; `None` before the first is over.
+    pub fn rates(&self) -> Option<Rates> {
+        let minutes = self.minute.saturating_sub(self.began).min(RATE_MINUTES);
+        if minutes == 0 {
+            return None;
+        }
+        let sum = self.flow.recent(self.minute, minutes);
+        let per_minute = |rows: u64| rows as f64 / f64::from(minutes);
+        Some(Rates {
             coming_due: per_minute(sum.came_due + sum.triggered),
             finished: per_minute(sum.rescheduled + sum.removed),
             claimed: per_minute(sum.claimed),
-        }
+        })
     }
 
     /// How late the latest row is, in its own cadences; 0 where nothing is due.
@@ -247,8 +251,7 @@ impl Keeper {
     /// than they come due (a fluid queue: Kleinrock, Queueing Systems II, 1976, chapter 2). 0 where none is, `None`
     /// where the backlog does not shrink.
     fn drain_eta(&self, later_than_cadence: u64) -> Option<f64> {
-        let rates = self.rates();
-        let gain = rates.finished - rates.coming_due;
+        let gain = self.rates().map_or(0.0, |rates| rates.finished - rates.coming_due);
         match later_than_cadence {
             0 => Some(0.0),
             rows if gain > 0.0 => Some(rows as f64 / gain * MINUTE_MS),

@@ -261,9 +261,9 @@ impl Keeper {
         keys
     }
 
-    /// A key has been read from the table: `row` is what is there. Returns whether what was kept was wrong; false, too, where an event
+    /// A key has been read from the table: `row` is what is there, `version` its version or NaN. Returns whether what was kept was wrong; false, too, where an event
     /// came in between.
-    pub fn repair(&mut self, key: &[u8], row: Option<(Row, Judge)>) -> bool {
+    pub fn repair(&mut self, key: &[u8], row: Option<(Row, Judge)>, version: f64) -> bool {
         let hash = self.table.hash(key);
         let found = self.table.find(hash, key);
         if let Some(row) = found {
@@ -273,6 +273,7 @@ impl Keeper {
         if !counts {
             return false;
         }
+        self.versions.take(hash, version, self.now.mono);
         let target = row.filter(|_| self.owns(key)).and_then(|(row, judge)| self.judge(key, &row, judge, found));
         let changed = self.change(hash, found, key, target, Kind::Repair);
         if let (Some(row), true) = (found, changed != Changed::Removed) {
