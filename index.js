@@ -36,7 +36,7 @@ function load() {
   try {
     addon = require(file);
   } catch (err) {
-    const hint = `build it with \`npm run build\`, or install the package for ${process.platform}-${process.arch}`;
+    const hint = `install the package built for ${process.platform}-${process.arch}; in a clone, \`npm run build\``;
     throw coded('E_ADDON', `the addon ${file} cannot be loaded: ${hint}`, err);
   }
   if (addon.addonVersion() !== version) {

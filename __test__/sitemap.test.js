@@ -222,7 +222,7 @@ describe('what is wrong', () => {
     });
   }
 
-  test('an entry that names no page is skipped by line, the others are kept', async () => {
+  test('an entry that names no page is skipped by line, one with a senseless hint is taken without it', async () => {
     const report = await read(
       file(
         urlset(`<url><loc>/relative</loc></url>
@@ -233,7 +233,7 @@ describe('what is wrong', () => {
 <url><loc>javascript:alert(1)</loc></url>`),
       ),
     );
-    assert.deepEqual([report.written, report.skipped], [1, 5]);
+    assert.deepEqual([report.written, report.skipped], [3, 3]);
     assert.deepEqual(
       report.problems.map((problem) => problem.line),
       [3, 4, 6, 7, 8],
@@ -258,6 +258,8 @@ describe('an index', () => {
       <sitemap><loc>./deeper/2.xml.gz</loc></sitemap>
       <sitemap><loc>${pathToFileURL(third)}</loc></sitemap>
       <sitemap><loc>gone.xml</loc></sitemap>
+      <sitemap><loc>file://host/x</loc></sitemap>
+      <sitemap><loc>file:///a%2Fb</loc></sitemap>
       <sitemap><loc>https://shop.example/sitemap-9.xml</loc></sitemap>
       <sitemap><loc>index.xml</loc></sitemap>
       </sitemapindex>`,
@@ -266,8 +268,9 @@ describe('an index', () => {
     const report = await read(index);
     for (const part of ['part-1', 'part-2', 'part-3']) assert.ok(await table.get(at(part)), part);
     assert.deepEqual(report.notFetched, ['https://shop.example/sitemap-9.xml']);
-    assert.equal(report.problems.length, 1);
+    assert.equal(report.problems.length, 3);
     assert.match(report.problems[0].file, /gone\.xml$/);
+    for (const { reason } of report.problems.slice(1)) assert.match(reason, /not a file's URL/);
     assert.match(report.problems[0].reason, /no such file/);
   });
 });

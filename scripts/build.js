@@ -30,7 +30,7 @@ if (process.platform !== 'win32' && !works('cc', ['--version'])) {
     'A C linker is missing: install one (Debian: apt-get install gcc libc6-dev; macOS: xcode-select --install).',
   );
 }
-process.stderr.write('Building the addon (a minute or two the first time) ...\n');
+process.stderr.write('Building the addon (some minutes the first time) ...\n');
 try {
   execFileSync('cargo', ['build', '--release', '--locked'], { cwd: root, stdio: 'inherit' });
 } catch {

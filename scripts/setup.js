@@ -33,10 +33,14 @@ if (installed !== `dev\n${lock}` && installed !== `${kind}\n${lock}`) {
   process.stderr.write('Installing dependencies ...\n');
   const npm = process.platform === 'win32' ? 'npm.cmd' : 'npm';
   try {
-    execFileSync(npm, ['ci', '--no-fund', '--no-audit', ...(dev ? [] : ['--omit=dev'])], {
-      cwd: root,
-      stdio: ['ignore', 'ignore', 'inherit'],
-    });
+    execFileSync(
+      npm,
+      ['ci', '--ignore-scripts', '--no-fund', '--no-audit', ...(dev ? [] : ['--omit=dev'])],
+      {
+        cwd: root,
+        stdio: ['ignore', 'ignore', 'inherit'],
+      },
+    );
   } catch {
     process.stderr.write(
       'The dependencies could not be installed: check that npm reaches its registry (`npm ping`), and try again.\n',

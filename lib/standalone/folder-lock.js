@@ -23,17 +23,34 @@ function socketFolder(data) {
   return path.join(os.tmpdir(), `prerender-queue-${name}`);
 }
 
+/** @param {string} data @param {unknown} error @returns {never} */
+function refuse(data, error) {
+  const { message } = /** @type {Error} */ (error);
+  throw new Error(`${data} cannot hold the rows (${message}): name another folder with --data`);
+}
+
+/** Makes the folder and that of the sockets. @param {string} data */
+function usable(data) {
+  try {
+    fs.mkdirSync(data, { recursive: true });
+    const sockets = socketFolder(data);
+    fs.mkdirSync(sockets, { recursive: true, mode: 0o700 });
+    return sockets;
+  } catch (error) {
+    return refuse(data, error);
+  }
+}
+
 /**
  * @param {string} data
  * @returns {Promise<{ sockets: string, release(): void }>}
  */
 async function lockFolder(data) {
-  fs.mkdirSync(data, { recursive: true });
-  const sockets = socketFolder(data);
-  fs.mkdirSync(sockets, { recursive: true, mode: 0o700 });
+  const sockets = usable(data);
   const file = path.join(sockets, 'lock.sock');
   const server = net.createServer((socket) => socket.destroy());
-  if (!(await listens(server, file))) {
+  const locked = await listens(server, file).catch((error) => refuse(data, error));
+  if (!locked) {
     if (await answers(file)) {
       throw new Error(
         `another process serves ${data}: stop it, or name another folder with --data`,

@@ -31,6 +31,8 @@ const LARGEST_BODY = 16 * 2 ** 20;
 const MOST_JOBS = 10_000;
 /** A result is written over the row as it was read; one written in between is read again, this often. */
 const RESULT_TRIES = 8;
+/** Longer than this no claim holds up the event loop, however many rows it finds stale. */
+const TURN_MS = 5;
 const SCHEDULE = '/render_schedule/';
 const JSON_TYPES = new Set(['application/json']);
 const NDJSON_TYPES = new Set([
@@ -151,7 +153,7 @@ function createApi({ keeper, table, token, defaultInterval, count, onPause, onEr
     }
     if (draining)
       throw new HttpError(503, 'the host is stopping', { headers: { 'retry-after': '2' } });
-    return { body: claim(limit) };
+    return { body: await claim(limit) };
   }
 
   /**
@@ -159,14 +161,20 @@ function createApi({ keeper, table, token, defaultInterval, count, onPause, onEr
    *
    * @param {number} limit
    */
-  function claim(limit) {
+  async function claim(limit) {
     /** @type {Job[]} */
     const jobs = [];
     /** @type {Map<string, unknown>} */
     const held = new Map();
     let skippedStale = 0;
     let skippedUnreadable = 0;
+    let since = performance.now();
     for (;;) {
+      // After a restart from a snapshot, all that was rendered since lies at the head.
+      if (performance.now() - since > TURN_MS) {
+        await new Promise((resolve) => setImmediate(resolve));
+        since = performance.now();
+      }
       const before = jobs.length;
       const { jobs: granted, ...claimed } = keeper.claim(limit - before);
       for (const key of claimed.held) held.set(/** @type {any} */ (key).key, key);
@@ -239,7 +247,13 @@ function createApi({ keeper, table, token, defaultInterval, count, onPause, onEr
       throw new HttpError(409, STALE[released] ?? STALE.unknown, { fields: { release: released } });
     }
     count?.('results');
-    return { body: await writeResult(key, body, { first: row, grantedAt }) };
+    try {
+      return { body: await writeResult(key, body, { first: row, grantedAt }) };
+    } catch (error) {
+      // Not to be sent again: there is no lease any more to send it for.
+      const why = /** @type {Error} */ (error).message;
+      throw new HttpError(503, `the result is lost and its page stays due, claim again: ${why}`);
+    }
   }
 
   /**
@@ -262,9 +276,7 @@ function createApi({ keeper, table, token, defaultInterval, count, onPause, onEr
         return { release: 'released', written: true, nextRenderTime: next.nextRenderTime };
       }
     }
-    throw new HttpError(503, 'the row is written too often to write the result; it stays due', {
-      headers: { 'retry-after': '1' },
-    });
+    throw new Error('the row is written too often to write over it');
   }
 
   /**
@@ -348,7 +360,9 @@ function createApi({ keeper, table, token, defaultInterval, count, onPause, onEr
   /** @param {Request} request */
   function answer(request) {
     checkCaller(request);
-    const url = String(request.url);
+    // A proxy may name the host in the target (RFC 9112, 3.2.2).
+    const url = String(request.url).replace(/^https?:\/\/[^/]*/i, '');
+    request.url = url;
     const path = url.split('?', 1)[0];
     const isRow = path.startsWith(SCHEDULE) && path.length > SCHEDULE.length;
     const methods = isRow ? rowRoute : Object.hasOwn(routes, path) ? routes[path] : null;

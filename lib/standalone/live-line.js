@@ -59,7 +59,8 @@ function lineOf(document, perSecond) {
   const latest = lateness.classes[0];
   if (latest) {
     const late = latest.oldestLatenessCadences;
-    parts.push(`latest ${latest.route}${late === null ? '' : ` ${late.toFixed(2)} cadences`}`);
+    const route = latest.route.replace(/^route:\w+:/, '');
+    parts.push(`latest ${late === null ? '' : `${late.toFixed(2)} cadences `}${route}`);
   }
   return parts.join(' · ');
 }

@@ -14,8 +14,9 @@ A render queue on its own: claims and results over HTTP, rows in an embedded dat
   --port PORT      the port (9926); 0 takes a free one
   --workers N      worker threads that answer requests (4)
   --data DIR       where the rows are kept (./data)
-  --config FILE    JSON: routes, defaultInterval, priority, leases, node, ... (DIR/config.json)
-  --token T        ask every request for "authorization: Bearer T"
+  --config FILE    JSON: routes, priority, leases, ... (DIR/config.json)
+  --token T        ask every request for "authorization: Bearer T"; the
+                   environment's QUEUE_TOKEN does the same unseen by ps
   --sitemap FILE   import a sitemap or a sitemap index, gzip or not
   --sample N       add N rows shaped like a retail site (20000 when DIR is empty)
   --fleet N        run N simulated renderers against the HTTP interface
@@ -83,6 +84,7 @@ function readOptions(args) {
     const [sentence] = /** @type {Error} */ (error).message.split(/\. |\n/, 1);
     throw new UsageError(`${sentence.replace(/\.$/, '')}: --help lists the options.`);
   }
+  values.token ??= process.env.QUEUE_TOKEN;
   const host = values.host ?? '127.0.0.1';
   if (host === '') throw new UsageError('--host must name an address to listen on.');
   if (values.token !== undefined && values.token.trim() === '') {

@@ -7,10 +7,13 @@
 
 const NUMERIC = /^\d+(\.\d+)?([eE][+-]?\d+)?$/;
 
+/** Due minutes are 32 bits: what is due later, in the year 10136, would not be kept. */
+const LATEST_DUE = 2 ** 32 * 60_000;
+
 /** @param {unknown} value */
 function isDueTime(value) {
-  if (typeof value === 'number') return Number.isFinite(value) && value >= 0;
-  return typeof value === 'string' && NUMERIC.test(value) && Number.isFinite(Number(value));
+  if (typeof value === 'string') return NUMERIC.test(value) && Number(value) < LATEST_DUE;
+  return typeof value === 'number' && value >= 0 && value < LATEST_DUE;
 }
 
 const OPTIONAL_NUMBERS = new Set(['effectiveInterval', 'changedAt', 'urgentAt', 'demandPeriod']);
@@ -21,7 +24,7 @@ const FIELD_CHECKS = {
   nextRenderTime: (value) =>
     value === null || isDueTime(value)
       ? null
-      : 'nextRenderTime must be the due time in ms since the epoch, a number from 0 (null: never due)',
+      : 'nextRenderTime must be the due time in ms since the epoch, a number from 0 up to the year 10136 (null: never due)',
   /** @param {unknown} value */
   fromSitemap: (value) =>
     value === null || typeof value === 'boolean' ? null : 'fromSitemap must be true or false',

@@ -57,27 +57,30 @@ function fraction(text) {
 }
 
 /**
- * What an entry says of its page, or why it says nothing.
+ * What an entry says of its page, or why it says nothing. `changefreq` and `priority` are hints: one that makes no sense is
+ * complained of, and the page taken without it.
  *
  * @param {Entry} entry
  * @param {number} now
+ * @param {(reason: string) => void} complain
  * @returns {{ key: string, due: number, cadence: number | null } | { reason: string }}
  */
-function readEntry(entry, now) {
+function readEntry(entry, now, complain) {
   const { loc } = entry;
   if (loc === '') return { reason: 'a <url> without <loc>' };
   if (!/^https?:\/\//i.test(loc) || !URL.canParse(loc)) {
     return { reason: `<loc> is not an absolute http(s) URL: ${shown(loc)}` };
   }
   const frequency = entry.changefreq.toLowerCase();
+  const cadence = Object.hasOwn(CADENCES, frequency) ? CADENCES[frequency] : null;
   if (frequency !== '' && !Object.hasOwn(CADENCES, frequency)) {
-    return { reason: `unknown <changefreq>: ${shown(entry.changefreq)}` };
+    complain(`unknown <changefreq>, taken as none: ${shown(entry.changefreq)}`);
   }
-  const priority = entry.priority === '' ? 0.5 : Number(entry.priority);
+  let priority = entry.priority === '' ? 0.5 : Number(entry.priority);
   if (!(priority >= 0 && priority <= 1)) {
-    return { reason: `<priority> is not a number from 0 to 1: ${shown(entry.priority)}` };
+    complain(`<priority> is not a number from 0 to 1, taken as 0.5: ${shown(entry.priority)}`);
+    priority = 0.5;
   }
-  const cadence = frequency === '' ? null : CADENCES[frequency];
   const spread = Math.min(SPREAD, cadence ?? SPREAD) * (1 - priority);
   return { key: loc, due: Math.round(now + spread * fraction(loc)), cadence };
 }
@@ -153,7 +156,8 @@ async function* readFile(file, onBytes) {
   };
   parser.on('error', (error) => {
     // "file:line:column: what"; the first is the cause, the rest follow from it.
-    breakOff(error.message.replace(/^.*?:\d+:\d+: /, ''));
+    const what = error.message.replace(/^.*?:\d+:\d+: /, '');
+    breakOff(open.length === 0 && kind === null ? `this is not XML, so no sitemap: ${what}` : what);
   });
   parser.on('opentag', ({ name }) => {
     open.push(name);
@@ -292,7 +296,9 @@ async function importSitemap(file, { table, now, onProgress }) {
     let pages = [];
     for (const entry of entries) {
       report.urls += 1;
-      const page = readEntry(entry, now);
+      const page = readEntry(entry, now, (reason) =>
+        complain({ file: from, line: entry.line, reason }),
+      );
       if ('reason' in page) {
         report.skipped += 1;
         complain({ file: from, line: entry.line, reason: page.reason });
@@ -365,6 +371,15 @@ async function importSitemap(file, { table, now, onProgress }) {
     }
   };
 
+  /** The file that an index names; null where it can name none. @param {string} loc */
+  const localName = (loc) => {
+    try {
+      return /^file:/i.test(loc) ? fileURLToPath(loc) : path.resolve(folder, loc);
+    } catch {
+      return null;
+    }
+  };
+
   /**
    * @param {string} from
    * @param {Entry[]} entries
@@ -378,11 +393,11 @@ async function importSitemap(file, { table, now, onProgress }) {
         report.notFetched.push(loc);
       } else if (depth >= DEEPEST) {
         complain({ file: from, line, reason: `indexes are nested too deep to read ${shown(loc)}` });
-      } else if (/^file:/i.test(loc) && !URL.canParse(loc)) {
-        complain({ file: from, line, reason: `not a file URL: ${shown(loc)}` });
       } else {
-        const name = /^file:/i.test(loc) ? fileURLToPath(loc) : path.resolve(folder, loc);
-        await readOne(name, depth + 1);
+        const name = localName(loc);
+        if (name === null)
+          complain({ file: from, line, reason: `not a file's URL: ${shown(loc)}` });
+        else await readOne(name, depth + 1);
       }
     }
   };
