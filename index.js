@@ -95,10 +95,10 @@ function describe(value) {
   return typeof value === 'string' ? 'a string' : `of type ${typeof value}`;
 }
 
-/** @param {Promise<any>} promise */
-async function withCode(promise) {
+/** @param {() => Promise<any>} work */
+async function withCode(work) {
   try {
-    return await promise;
+    return await work();
   } catch (err) {
     const message = /** @type {Error} */ (err).message;
     const code = CODE_FIRST.exec(message);
@@ -472,17 +472,19 @@ class QueueKeeper {
   }
 
   /** @param {string} file */
-  async saveSnapshot(file) {
+  saveSnapshot(file) {
     checkString(file, 'path');
-    return withCode(native.saveSnapshot(this.#flushed, file));
+    return withCode(() => native.saveSnapshot(this.#flushed, file));
   }
 
   /** @param {string} file */
-  async loadSnapshot(file) {
+  loadSnapshot(file) {
     checkString(file, 'path');
-    const loaded = await withCode(native.loadSnapshot(this.#flushed, file));
-    this.#report();
-    return loaded;
+    return withCode(async () => {
+      const loaded = await native.loadSnapshot(this.#flushed, file);
+      this.#report();
+      return loaded;
+    });
   }
 
   /** @param {number} ms */

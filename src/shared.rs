@@ -39,13 +39,12 @@ struct Inner {
     manual: Option<Now>,
 }
 
-impl Inner {
-    fn now(&self, start: Instant) -> Now {
-        self.manual.unwrap_or_else(|| {
-            let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
-            Now { wall: wall as f64, mono: start.elapsed().as_secs_f64() * 1000.0 }
-        })
-    }
+/// What time it is: by hand, or by the machine's clocks, the monotonic one counted from `start`.
+fn now(manual: Option<Now>, start: Instant) -> Now {
+    manual.unwrap_or_else(|| {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+        Now { wall: wall as f64, mono: start.elapsed().as_secs_f64() * 1000.0 }
+    })
 }
 
 impl Shared {
@@ -53,13 +52,12 @@ impl Shared {
     pub fn new(config: Config, manual: Option<f64>) -> Shared {
         let start = Instant::now();
         let manual = manual.map(|wall| Now { wall, mono: 0.0 });
-        let mut inner = Inner { keeper: Keeper::new(config.clone(), Now { wall: 0.0, mono: 0.0 }), manual };
-        inner.keeper = Keeper::new(config, inner.now(start));
+        let inner = Inner { keeper: Keeper::new(config, now(manual, start)), manual };
         Shared { inner: Mutex::new(inner), poisoned: AtomicBool::new(false), start, reporter: AtomicU64::new(0) }
     }
 
     fn guarded<R>(&self, inner: &mut Inner, f: &mut impl FnMut(&mut Keeper) -> R) -> Result<R, Failure> {
-        let now = inner.now(self.start);
+        let now = now(inner.manual, self.start);
         let result = catch_unwind(AssertUnwindSafe(|| {
             inner.keeper.advance(now);
             f(&mut inner.keeper)

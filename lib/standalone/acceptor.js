@@ -104,6 +104,10 @@ function createAcceptor({ host, port, backends }) {
         worker.pipe(client);
       });
       worker.on('error', () => worker.destroy());
+      // A thread that was ended may have its connections closed in order: then nothing else comes.
+      worker.once('end', () => {
+        if (!carries) worker.destroy();
+      });
       worker.once('close', () => {
         backend.connections -= 1;
         offers.delete(worker);

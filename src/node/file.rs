@@ -61,7 +61,6 @@ fn write(image: &Image, path: &Path) -> io::Result<u64> {
         let bytes = file.metadata()?.len();
         fs::rename(&temporary, path)?;
         if let Some(folder) = path.parent() {
-            let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
             // Windows cannot sync a folder, and does not need to.
             #[cfg(unix)]
             File::open(folder)?.sync_all()?;
@@ -89,6 +88,10 @@ pub struct Saved {
 /// Saves the queue as it is at this moment.
 pub fn save(shared: &Arc<Shared>, path: &Path) -> Result<Saved> {
     let start = std::time::Instant::now();
+    // One file is one path, however it was written: two saves to it would share their temporary file.
+    let (folder, name) = (path.parent().unwrap_or(Path::new("")), path.file_name().unwrap_or_default());
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let path = &fs::canonicalize(folder).map_err(|err| unusable("write", path, &err))?.join(name);
     let busy = || error(Code::Busy, "a snapshot of this queue, or to this file, is being written already: wait for it");
     let _turn = Turn::take(shared, path).ok_or_else(busy)?;
     if !shared.with(Keeper::begin_image).map_err(failed)? {
@@ -111,8 +114,8 @@ pub struct Loaded {
     pub ms: f64,
 }
 
-/// Reads a snapshot into the queue. All of it is checked before any of it is kept.
-pub fn load(shared: &Shared, path: &Path) -> Result<Loaded> {
+/// Reads a snapshot into the queue, for as long as `may` allows it. All of it is checked before any of it is kept.
+pub fn load(shared: &Shared, path: &Path, may: impl Fn(&Keeper) -> Result<()>) -> Result<Loaded> {
     let start = std::time::Instant::now();
     let bytes = fs::read(path).map_err(|err| unusable("read", path, &err))?;
     let mut from = Restoring::open(bytes).map_err(snapshot)?;
@@ -124,7 +127,7 @@ pub fn load(shared: &Shared, path: &Path) -> Result<Loaded> {
     let hasher = hasher.map_err(failed)?.map_err(snapshot)?;
     // Keys are read and hashed without the lock; it is held for the rows of one slice.
     while from.read_on(SLICE, Some(&hasher)).map_err(snapshot)? {
-        shared.with(|keeper| keeper.restore(&mut from)).map_err(failed)?;
+        shared.with(|keeper| may(keeper).map(|()| keeper.restore(&mut from))).map_err(failed)??;
     }
     Ok(Loaded { rows: from.kept(), saved_at: from.saved_at(), ms: start.elapsed().as_secs_f64() * 1000.0 })
 }

@@ -361,12 +361,16 @@ impl Native {
     }
 
     fn fed(&self, keeper: &Keeper) -> Result<()> {
-        let epoch = self.epoch.get();
-        if epoch != 0 && epoch != keeper.epoch() {
-            return Err(error(Code::Deposed, "another feeder has taken over this queue: stop feeding it from here"));
-        }
-        Ok(())
+        fed(self.epoch.get(), keeper)
     }
+}
+
+/// Whether a handle that became the feeder at this epoch, or never did, may feed.
+fn fed(epoch: u64, keeper: &Keeper) -> Result<()> {
+    if epoch != 0 && epoch != keeper.epoch() {
+        return Err(error(Code::Deposed, "another feeder has taken over this queue: stop feeding it from here"));
+    }
+    Ok(())
 }
 
 fn the_walk(keeper: &Keeper, walk: f64) -> Result<()> {
@@ -394,12 +398,9 @@ struct Described<'a> {
 #[napi]
 pub fn check_copies() -> Result<()> {
     boundary(|| match copies::other() {
-        Some(path) => Err(error(
-            Code::Argument,
-            format!(
-                "another copy of the addon is loaded in this process, from {path}: install the package once, so that there is one queue"
-            ),
-        )),
+        Some(path) => {
+            Err(error(Code::Argument, format!("another copy of the addon is loaded in this process, from {path}")))
+        }
         None => Ok(()),
     })
 }
@@ -815,14 +816,14 @@ pub fn save_snapshot<'env>(env: &'env Env, handle: u32, path: String) -> Result<
     })
 }
 
-/// See [`Self::save_snapshot`].
+/// See [`save_snapshot`]. What a deposed feeder still reads is kept no further.
 #[napi]
 pub fn load_snapshot<'env>(env: &'env Env, handle: u32, path: String) -> Result<PromiseRaw<'env, LoadedSnapshot>> {
     call(handle, |native, shared| {
         shared.with(|keeper| native.fed(keeper)).map_err(failed)??;
-        let (path, shared) = (PathBuf::from(path), native.shared.clone());
+        let (path, shared, epoch) = (PathBuf::from(path), native.shared.clone(), native.epoch.get());
         off_thread(env, shared, move |shared| {
-            let loaded = file::load(shared, &path)?;
+            let loaded = file::load(shared, &path, |keeper| fed(epoch, keeper))?;
             Ok(LoadedSnapshot { rows: loaded.rows as f64, saved_at: loaded.saved_at, ms: loaded.ms })
         })
     })

@@ -271,7 +271,7 @@ impl Keeper {
         Some(self.now.wall + (until - self.now.mono))
     }
 
-    /// The first minute in which a kept row is due, and so on, of one key.
+    /// The due minute of the row kept for a key.
     pub fn due_minute_of(&self, key: &[u8]) -> Option<Minute> {
         self.find(key).map(|row| self.table.due(row))
     }

@@ -661,10 +661,9 @@ impl Keeper {
 
     /// What the fleet is told.
     pub fn status(&self) -> Status {
-        let served = !matches!(self.phase, Phase::Starting | Phase::Stopped);
         match () {
             () if self.paused => Status::Paused,
-            () if !served => Status::Unready,
+            () if !self.serving() => Status::Unready,
             () if self.due > 0 => Status::Queued,
             () if self.whole => Status::Empty,
             () => Status::Unready,
@@ -723,7 +722,15 @@ impl Keeper {
         let ring = Ring::new(&self.config.node, &self.config.nodes);
         let ring_changed = ring != self.ring;
         if ring_changed {
-            self.former_rings.push(std::mem::replace(&mut self.ring, ring));
+            let former = std::mem::replace(&mut self.ring, ring);
+            // Peers that come and go while no walk ends must not pile up: a ring is remembered once, where it was left last.
+            if let Some(at) = self.former_rings.iter().position(|ring| *ring == former) {
+                self.former_rings.remove(at);
+                if let Some(walk) = &mut self.walk {
+                    walk.ring_moved(at);
+                }
+            }
+            self.former_rings.push(former);
         }
         let rules_changed = old.routes != self.config.routes
             || old.exclude_path_patterns != self.config.exclude_path_patterns

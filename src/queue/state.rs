@@ -220,7 +220,9 @@ impl Keeper {
     /// Whether they are known to be what the table says.
     pub fn exact(&self) -> bool {
         let missed = self.trust.verify.is_some_and(|verify| verify.repaired > 0);
-        self.live() && !self.resyncing && self.whole && self.unverified == 0 && !missed && !self.watch.overflowed()
+        // A key that waits to be read is one that is known to differ, or may.
+        let unread = self.watch.waiting() > 0 || self.watch.suspects() > 0 || self.watch.overflowed();
+        self.live() && !self.resyncing && self.whole && self.unverified == 0 && !missed && !unread
     }
 
     /// Rates over the last ten whole minutes, or over as many as there have been; `None` before the first is over.

@@ -47,6 +47,11 @@ impl Walk {
         unseen
     }
 
+    /// The former ring at this place was left again, and is the last of them now.
+    pub(super) fn ring_moved(&mut self, at: usize) {
+        self.former_rings -= usize::from(at < self.former_rings);
+    }
+
     pub(super) fn unseen_gone(&mut self) {
         self.unseen -= 1;
     }
