@@ -89,7 +89,8 @@ function createQueueKeeper({ classify, now = Date.now, flowMinutes = 60 }) {
     tick(nowMs);
     /** @type {Map<string, boolean>} */
     const asked = new Map();
-    for (let want = k; ; want *= 2) {
+    // Any number was taken for k: what is not above 0 asks for nothing.
+    for (let want = k > 0 ? Math.ceil(k) : 0; ; want *= 2) {
       const top = keeper.topK(Math.min(want, Number.MAX_SAFE_INTEGER));
       /** @type {{entry: {cacheKey: string, dueAt: number, fromSitemap: boolean}, score: number}[]} */
       const rows = [];
