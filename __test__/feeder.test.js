@@ -6,6 +6,7 @@ const os = require('node:os');
 const path = require('node:path');
 const { after, afterEach, before, beforeEach, describe, test } = require('node:test');
 const { QueueKeeper } = require('..');
+const { Pulse, standBy } = require('../lib/arbiter.js');
 const { Feeder } = require('../lib/feeder.js');
 const { openTable, startWriter } = require('../lib/standalone/table.js');
 const { assertKeeperEqualsTable } = require('./support/compare.js');
@@ -207,6 +208,62 @@ describe('loading', () => {
   });
 });
 
+describe('the event loop', () => {
+  test('is not held up by a table whose rows are slow: chunks get smaller, and grow again', async () => {
+    let mono = 0;
+    let slow = true;
+    /** @type {number[]} */
+    const limits = [];
+    feed({
+      chunkRows: 800,
+      time: {
+        now: Date.now,
+        mono: () => mono,
+        after: (ms, then) => {
+          const timer = setTimeout(then, ms);
+          return () => clearTimeout(timer);
+        },
+        turn: () => new Promise((resolve) => setImmediate(resolve)),
+      },
+      table: faulty({
+        walk: (range) => {
+          limits.push(range.limit);
+          if (limits.length > 6) slow = false;
+          mono += slow ? 20 : 1;
+          return table.walk(range);
+        },
+      }),
+    });
+    await live();
+    assert.deepEqual(limits.slice(0, 5), [800, 400, 200, 100, 100]);
+    assert.deepEqual(limits.slice(7, 10), [200, 400, 800]);
+    await assertKeeperEqualsTable(keeper, table);
+  });
+
+  test('a call of the table that fails when the feeder has ended is nobody’s unhandled rejection', async () => {
+    /** @type {((error: Error) => void)[]} */
+    const failing = [];
+    const feeder = feed({
+      table: faulty({
+        walk: () =>
+          new Promise((_, reject) => {
+            failing.push(reject);
+          }),
+      }),
+    });
+    await until('the walk', () => failing.length > 0);
+    /** @type {unknown[]} */
+    const unhandled = [];
+    const listener = (/** @type {unknown} */ error) => unhandled.push(error);
+    process.on('unhandledRejection', listener);
+    await feeder.stop();
+    for (const fail of failing) fail(new Error('too late'));
+    for (let i = 0; i < 3; i++) await new Promise((resolve) => setImmediate(resolve));
+    process.off('unhandledRejection', listener);
+    assert.deepEqual(unhandled, []);
+  });
+});
+
 describe('unreadable rows', () => {
   /**
    * A store whose cursor dies on some rows, as Harper's does.
@@ -305,6 +362,57 @@ describe('verification', () => {
     assert.equal(keeper.state().trust.exact, true);
   });
 
+  test('says in the log what was missed, and apart from it what was gained and lost', async () => {
+    let deaf = false;
+    let peers = ['other.example'];
+    /** @type {string[]} */
+    const log = [];
+    const feeder = feed({
+      headCheckEveryMs: 20,
+      peers: () => peers,
+      log: (_, message) => log.push(message),
+      table: faulty({
+        subscribe: (listener, onClose) =>
+          table.subscribe((event) => deaf || listener(event), onClose),
+      }),
+    });
+    await live();
+    assert.match(log[0], /^loaded \d+ rows in \d+ ms$/);
+    deaf = true;
+    // Too late in the queue for a head check.
+    const [far] = keeper.topK(2_000).rows.slice(-1);
+    await table.delete(far.key);
+    await feeder.verify();
+    assert.match(log[1], /: 1 missed writes put right \(0 missing, 0 different, 1 deleted\)$/);
+    peers = ['third.example'];
+    await until('the verification', () => log.some((line) => /gained/.test(line)));
+    const last = log.find((line) => /gained/.test(line));
+    assert.match(String(last), /: 0 missed writes put right; \d+ rows gained and \d+ lost/);
+  });
+
+  test('a subscription that is silent although rows were written is opened again', async () => {
+    let deaf = false;
+    let opened = 0;
+    const feeder = feed({
+      table: faulty({
+        subscribe: (listener, onClose) => {
+          opened += 1;
+          deaf = false;
+          return table.subscribe((event) => deaf || listener(event), onClose);
+        },
+      }),
+    });
+    await live();
+    await feeder.verify();
+    assert.equal(opened, 1);
+    deaf = true;
+    await table.put('missed', { nextRenderTime: 1 });
+    await feeder.verify();
+    await until('the new subscription', () => opened === 2);
+    await table.put('heard', { nextRenderTime: 1 });
+    await until('the event', () => keeper.describe('heard') !== null);
+  });
+
   test('comes by itself, every verifyEveryMs', async () => {
     let walks = 0;
     const feeder = feed({ verifyEveryMs: 20 });
@@ -368,6 +476,28 @@ describe('a closed subscription', () => {
     await assertKeeperEqualsTable(keeper, table);
   });
 
+  test('makes the state inexact until its walk has ended, however long it takes to open it again', async () => {
+    /** @type {((why: Error) => void)[]} */
+    const closers = [];
+    const open = gate();
+    feed({
+      table: faulty({
+        subscribe: async (listener, onClose) => {
+          closers.push(onClose);
+          if (closers.length > 1) await open.opened;
+          return table.subscribe(listener, onClose);
+        },
+      }),
+    });
+    await live(() => keeper.state().trust.exact);
+    closers[0](new Error('the store let go'));
+    await until('the second try', () => closers.length === 2);
+    assert.equal(keeper.state().trust.live, true);
+    assert.equal(keeper.state().trust.exact, false);
+    open.open();
+    await until('the walk', () => keeper.state().trust.exact);
+  });
+
   test('the real table’s, when its writing thread dies', async () => {
     feed();
     await live();
@@ -395,6 +525,63 @@ describe('taking over', () => {
     await table.put('after', { nextRenderTime: 1 });
     await until('the row', () => keeper.describe('after') !== null);
     await assertKeeperEqualsTable(keeper, table);
+  });
+
+  test('whoever notices first that the feeder is silent takes over, and nobody else', async () => {
+    let mono = 0;
+    /** @type {Map<() => void, number>} */
+    const timers = new Map();
+    const time = {
+      mono: () => mono,
+      after: (/** @type {number} */ ms, /** @type {() => void} */ then) => {
+        timers.set(then, mono + ms);
+        return () => timers.delete(then);
+      },
+    };
+    const pass = (/** @type {number} */ ms) => {
+      mono += ms;
+      for (const [then, at] of [...timers]) {
+        if (at <= mono && timers.delete(then)) then();
+      }
+    };
+    const now = () => BigInt(mono * 1e6) + 1n;
+    const first = new Pulse(undefined, now);
+    const others = [0, 1, 2].map(() => new Pulse(first.cell, now));
+    first.beat();
+    /** @type {number[]} */
+    const taken = [];
+    const leave = others.map((pulse, i) => standBy({ pulse, time, takeOver: () => taken.push(i) }));
+    for (let i = 0; i < 20; i++) {
+      first.beat();
+      pass(500);
+    }
+    assert.deepEqual(taken, []);
+    for (let i = 0; i < 9; i++) pass(500);
+    assert.deepEqual(taken, [], 'five seconds are not more than five seconds');
+    pass(500);
+    assert.deepEqual(taken, [0]);
+    // The whole process was asleep: nobody is to blame.
+    pass(3_600_000);
+    assert.deepEqual(taken, [0]);
+    for (const pulse of others) pulse.vacate();
+    pass(500);
+    assert.equal(taken.length, 2, 'a place that was given up is taken at once');
+    for (const go of leave) go();
+    first.vacate();
+    for (let i = 0; i < 40; i++) pass(500);
+    assert.equal(taken.length, 2);
+  });
+
+  test('a feeder beats as long as it runs, and gives its place up when it stops', async () => {
+    const pulse = new Pulse();
+    assert.equal(pulse.silenceMs, Number.POSITIVE_INFINITY);
+    const feeder = feed({ pulse });
+    const { cell } = pulse;
+    const begun = cell[0];
+    await until('a beat', () => cell[0] > begun);
+    assert.ok(pulse.silenceMs < 5_000);
+    await feeder.stop();
+    assert.equal(pulse.silenceMs, Number.POSITIVE_INFINITY);
   });
 
   test('one that was stopped in the middle of its load is followed by one that loads', async () => {
@@ -444,6 +631,7 @@ describe('status', () => {
       keeper,
       time: {
         now: () => now,
+        mono: () => performance.now(),
         after: (ms, then) => {
           const timer = setTimeout(then, ms);
           return () => clearTimeout(timer);

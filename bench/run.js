@@ -8,12 +8,20 @@ const os = require('node:os');
 const path = require('node:path');
 const v8 = require('node:v8');
 const vm = require('node:vm');
-const { execFileSync } = require('node:child_process');
 const { PerformanceObserver } = require('node:perf_hooks');
 const { parseArgs } = require('node:util');
 const { Worker, isMainThread, parentPort, workerData } = require('node:worker_threads');
 const { corpus, HOUR } = require('./corpus.js');
 const { createQueueKeeper, createClassifier } = require('./baseline/js-keeper.js');
+const {
+  mustBeWhole,
+  printTable,
+  short,
+  shown,
+  startProgress,
+  writeResults,
+} = require('./support/report.js');
+const { median, quantile } = require('./support/statistics.js');
 const { QueueKeeper } = require('..');
 
 /** @typedef {ReturnType<typeof corpus>} Corpus */
@@ -62,13 +70,6 @@ function keeperOptions(rows) {
 const now = () => performance.now();
 const breathe = () => new Promise((resolve) => setImmediate(resolve));
 
-/** @param {number[] | Float64Array} list @param {number} share */
-function quantile(list, share) {
-  const sorted = Float64Array.from(list).sort();
-  return sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? Number.NaN;
-}
-/** @param {number[]} list */
-const median = (list) => quantile(list, 0.5);
 /** @returns {Rounds} */
 const newRounds = () => ({ ours: [], js: [] });
 
@@ -657,21 +658,18 @@ async function main() {
   const rounds = Number(values.rounds ?? (quick ? 2 : 5));
   const seed = Number(values.seed);
   const classes = Number(values.classes);
-  for (const [name, value] of Object.entries({ rows: count, rounds, seed, classes })) {
-    if (!Number.isInteger(value) || value < 1)
-      throw new TypeError(`--${name} must be a whole number of at least 1`);
-  }
+  mustBeWhole({ rows: count, rounds, seed, classes });
   const out = values.out ?? (quick ? null : path.join(__dirname, 'results', 'core.json'));
   const takes = quick
     ? 'under 20 seconds'
     : `about ${Math.max(1, Math.round((count * rounds) / 1_700_000))} minutes`;
-  const writes = out ? `, and writes ${path.relative(process.cwd(), out)}` : '';
+  const writes = out ? `, and writes ${shown(out)}` : '';
   console.log(
     `Measures this keeper${alone ? '' : ' and the plain-JS one in turns'}: ${count.toLocaleString('en')} rows, about ${classes} ` +
       `classes, seed ${seed}, ${rounds} rounds. Takes ${takes}${writes}.`,
   );
 
-  const started = now();
+  const { stage, seconds } = startProgress();
   const rows = corpus({ rows: count, classes, seed });
   const options = keeperOptions(rows);
   const makeJs = () =>
@@ -692,15 +690,14 @@ async function main() {
     js: makeJs(),
     makeJs,
     options,
-    stage: (text) =>
-      console.error(`[${((now() - started) / 1000).toFixed(1).padStart(5)} s] ${text}`),
+    stage,
     gc: vm.runInNewContext('gc'),
     touched: 0,
   };
   /** @type {Figure[]} */
   const figures = [];
-  for (const stage of [memory, load, growth, applies, claims, reads, threads, snapshot]) {
-    figures.push(...(await stage(bench)));
+  for (const measure of [memory, load, growth, applies, claims, reads, threads, snapshot]) {
+    figures.push(...(await measure(bench)));
     bench.gc();
   }
   const corpusIs = {
@@ -710,30 +707,9 @@ async function main() {
     meanKeyLength: Math.round((keyLength / count) * 10) / 10,
   };
   bench.native.close();
-  bench.stage('done');
+  stage('done');
   print(figures, corpusIs, quick);
-  if (out) {
-    const result = {
-      at: new Date().toISOString(),
-      seconds: Math.round((now() - started) / 1000),
-      machine: machine(),
-      versions: versions(),
-      corpus: corpusIs,
-      rounds,
-      figures,
-    };
-    fs.mkdirSync(path.dirname(out), { recursive: true });
-    fs.writeFileSync(out, `${JSON.stringify(result, null, 2)}\n`);
-    console.log(`Written: ${path.relative(process.cwd(), out)}`);
-  }
-}
-
-/** @param {number | undefined} value */
-function short(value) {
-  if (value === undefined) return '';
-  if (value >= 10_000) return Math.round(value).toLocaleString('en');
-  if (value >= 100) return value.toFixed(0);
-  return value >= 10 ? value.toFixed(1) : value.toFixed(value >= 1 ? 2 : 3);
+  if (out) writeResults(out, seconds(), { corpus: corpusIs, rounds, figures });
 }
 
 /**
@@ -744,7 +720,11 @@ function print(figures, corpusIs, quick) {
   // What is to be reached is for 1M rows: a smaller run only shows that all of it runs.
   const judged = (/** @type {boolean | undefined} */ reached) =>
     quick || reached === undefined ? '' : reached ? 'yes' : 'NO';
-  const table = [
+  const { rows, classes, seed, meanKeyLength } = corpusIs;
+  console.log(
+    `\n${rows.toLocaleString('en')} rows, ${classes} classes, seed ${seed}, keys of ${meanKeyLength} characters on average\n`,
+  );
+  printTable([
     ['what', 'unit', 'this keeper', 'plain JS', 'ratio', 'to reach', 'reached'],
     ...figures.map(({ what, unit, ours, js, ratio, target = '', reached }) => [
       what,
@@ -755,56 +735,11 @@ function print(figures, corpusIs, quick) {
       target,
       judged(reached),
     ]),
-  ];
-  const widths = /** @type {string[]} */ (table[0]).map((_, column) =>
-    Math.max(...table.map((row) => /** @type {string} */ (row[column]).length)),
-  );
-  table.splice(
-    1,
-    0,
-    widths.map((width) => '-'.repeat(width)),
-  );
-  const { rows, classes, seed, meanKeyLength } = corpusIs;
-  console.log(
-    `\n${rows.toLocaleString('en')} rows, ${classes} classes, seed ${seed}, keys of ${meanKeyLength} characters on average\n`,
-  );
-  for (const row of table)
-    console.log(`| ${row.map((cell, i) => cell.padEnd(widths[i] ?? 0)).join(' | ')} |`);
+  ]);
   console.log('');
   for (const { what, note } of figures) if (note) console.log(`- ${what}: ${note}`);
   if (rows < 1_000_000) console.log('- What is to be reached is for 1,000,000 rows.');
   console.log('');
-}
-
-function machine() {
-  return {
-    cpu: os.cpus()[0]?.model ?? 'unknown',
-    cpus: os.availableParallelism(),
-    memoryGb: Math.round(os.totalmem() / 2 ** 30),
-    platform: `${os.platform()} ${os.arch()} ${os.release()}`,
-    loadAverage: os.loadavg(),
-  };
-}
-
-function versions() {
-  /** @param {string} command @param {string[]} args */
-  const said = (command, args) => {
-    try {
-      const options = { cwd: __dirname, stdio: ['ignore', 'pipe', 'ignore'] };
-      return execFileSync(command, args, /** @type {any} */ (options))
-        .toString()
-        .trim();
-    } catch {
-      return null;
-    }
-  };
-  return {
-    keeper: require('../package.json').version,
-    commit: said('git', ['rev-parse', '--short', 'HEAD']),
-    node: process.version,
-    v8: process.versions.v8,
-    rustc: said('rustc', ['--version']),
-  };
 }
 
 const run = isMainThread ? main() : work(workerData);

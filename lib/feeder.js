@@ -35,6 +35,7 @@ const { existsSync } = require('node:fs');
  * Time, so that a simulator can be its master.
  * @typedef {object} Time
  * @property {() => number} now  ms since the epoch, by the clock that the keeper goes by
+ * @property {() => number} mono  ms, by a clock that only goes forward
  * @property {(ms: number, then: () => void) => () => void} after  returns what cancels it
  * @property {() => Promise<void>} turn  lets the event loop go round once
  *
@@ -51,6 +52,8 @@ const { existsSync } = require('node:fs');
  * @property {number} [snapshotEveryMs]
  * @property {number} [peersWaitMs]
  * @property {number} [callMs]  how long one call of the table may take before it counts as failed
+ * @property {{ beat: () => void, vacate: () => void }} [pulse]  beaten as long as this feeder does its work: see
+ *   `arbiter.js`
  * @property {Time} [time]
  * @property {() => number} [random]
  * @property {(level: 'info' | 'warn' | 'error', message: string) => void} [log]
@@ -62,7 +65,9 @@ const WATCH_MS = 100;
 const BACKOFF = { firstMs: 250, mostMs: 60_000 };
 /** A chunk that fails is asked for again this often, before a row of it counts as unreadable. */
 const CHUNK_TRIES = 3;
-const READS_A_TURN = 200;
+/** Longer than this nothing here holds up the event loop, and a chunk that has taken as long is followed by a smaller one. */
+const TURN_MS = 5;
+const LEAST_CHUNK = 100;
 /** What a keeper says when it will never again say anything else. */
 const HOPELESS = new Set(['E_POISONED', 'E_CLOSED']);
 
@@ -82,6 +87,7 @@ const DEFAULTS = {
 /** @type {Time} */
 const realTime = {
   now: Date.now,
+  mono: () => performance.now(),
   after(ms, then) {
     const timer = setTimeout(then, ms);
     return () => clearTimeout(timer);
@@ -117,6 +123,16 @@ class Feeder extends EventEmitter {
   #waits = new Set(/** @type {Array<() => void>} */ ([]));
   /** @type {Promise<unknown>} */
   #finished = Promise.resolve();
+  /** Whether the keeper was loaded, by this feeder or one before it: then it is never loaded again. */
+  #isLoaded = false;
+  /** Grows whenever something may be missed, or gained, that only a walk that begins later finds. */
+  #gaps = 0;
+  /** Events that have come. */
+  #heard = 0;
+  /** Grows when a walk begins, and with every chunk that it has handed over. */
+  #taken = 0;
+  /** Keys handed out to be read are all read before others are handed out. @type {Promise<unknown>} */
+  #reading = Promise.resolve();
   /** Whoever waits for a verification. @type {ReturnType<typeof deferred>[]} */
   #requests = [];
   /** Cuts the pause until the next walk short. */
@@ -145,10 +161,17 @@ class Feeder extends EventEmitter {
     if (this.#life !== 'new') throw new Error('a feeder starts once: make a new one');
     this.#life = 'running';
     this.#keeper.takeFeeder();
+    this.#isLoaded = this.#keeper.state().trust.live;
+    // What was written while nobody listened is found by the walk that follows, not before.
+    this.#noteGap();
+    this.#options.pulse?.beat();
     this.#finished = Promise.all([
       this.#run(),
       this.#every(this.#options.headCheckEveryMs, () => this.#checkHead()),
-      this.#every(WATCH_MS, async () => this.#checkStatus()),
+      this.#every(WATCH_MS, async () => {
+        this.#options.pulse?.beat();
+        this.#checkStatus();
+      }),
       this.#options.snapshot ? this.#saveSnapshots(this.#options.snapshot) : undefined,
     ]);
     return this;
@@ -174,10 +197,10 @@ class Feeder extends EventEmitter {
    * @param {any} patch  as `keeper.configure` takes it
    */
   configure(patch) {
+    const ofNodes = patch.nodes !== undefined || patch.node !== undefined;
+    if (ofNodes) this.#noteGap();
     const outcome = this.#keeper.configure(patch);
-    if (patch.nodes !== undefined || patch.node !== undefined) {
-      this.verify().catch(() => {});
-    }
+    if (ofNodes) this.verify().catch(() => {});
     this.#checkStatus();
     return outcome;
   }
@@ -195,6 +218,8 @@ class Feeder extends EventEmitter {
   async stop({ phase } = {}) {
     const wasRunning = this.#life === 'running';
     this.#end();
+    // Where the host stops as a whole, nobody is to take over.
+    if (wasRunning && !phase) this.#options.pulse?.vacate();
     await this.#finished;
     if (!wasRunning) return;
     try {
@@ -219,7 +244,8 @@ class Feeder extends EventEmitter {
         } catch (error) {
           this.#mustGoOn(error);
           this.#log('warn', `the subscription ended (${messageOf(error)}): it is opened again`);
-          if (!this.#isLoaded()) this.#fail(error);
+          this.#noteGap();
+          if (!this.#isLoaded) this.#fail(error);
         }
         failures += 1;
         await this.#sleep(this.#backoff(failures));
@@ -253,20 +279,21 @@ class Feeder extends EventEmitter {
       throw error;
     }
     try {
-      // What was written while nobody listened is found by the walk that follows, not before.
-      let resyncing = this.#isLoaded();
-      if (resyncing) this.#keeper.setPhase('live', { resyncing });
+      // How many events had come when the last walk of this subscription ended.
+      let heard = -1;
       for (let failures = 0; ; ) {
         const requests = this.#requests;
         this.#requests = [];
         this.#wake = deferred();
         try {
           const report = await Promise.race([this.#walk(), closed.promise]);
-          if (resyncing) this.#keeper.setPhase('live', { resyncing: false });
-          resyncing = false;
           for (const request of requests) request.resolve(report);
           failures = 0;
           onWalked();
+          if (report.repaired > 0 && heard === this.#heard) {
+            closed.reject(new Error('rows were written, and no event came'));
+          }
+          heard = this.#heard;
         } catch (error) {
           this.#requests.push(...requests);
           this.#mustGoOn(error);
@@ -274,7 +301,7 @@ class Feeder extends EventEmitter {
           await Promise.race([closed.promise, this.#time.turn()]);
           failures += 1;
           this.#log('warn', `the walk failed (${messageOf(error)}): it is tried again`);
-          if (!this.#isLoaded()) this.#fail(error);
+          if (!this.#isLoaded) this.#fail(error);
         }
         if (failures > 0 || this.#requests.length === 0) {
           const pause = failures > 0 ? this.#backoff(failures) : this.#options.verifyEveryMs;
@@ -294,7 +321,7 @@ class Feeder extends EventEmitter {
     if (!peers) return;
     const until = this.#time.now() + peersWaitMs;
     while (peers() === null && this.#time.now() < until) {
-      if (!this.#isLoaded()) this.#keeper.setPhase('waiting-for-peers');
+      if (!this.#isLoaded) this.#keeper.setPhase('waiting-for-peers');
       await this.#sleep(250);
     }
     this.#followPeers();
@@ -307,13 +334,17 @@ class Feeder extends EventEmitter {
     // A list that is empty for a moment is a list not yet read.
     if (names.length === 0 || text === this.#peerNames) return false;
     this.#peerNames = text;
+    // Before anything is changed: one that has been deposed is told so here.
+    if (!this.#isLoaded) this.#keeper.setPhase('loading');
+    this.#noteGap();
     this.#keeper.configure({ nodes: names });
     return true;
   }
 
-  /** Whether the keeper was loaded by this feeder or one before it: then it is never loaded again. */
-  #isLoaded() {
-    return this.#keeper.state().trust.live === true;
+  /** From here on what is kept may not be all: a walk that begins now, or later, puts it right. */
+  #noteGap() {
+    this.#gaps += 1;
+    if (this.#isLoaded) this.#keeper.setPhase('live', { resyncing: true });
   }
 
   // Events
@@ -321,6 +352,7 @@ class Feeder extends EventEmitter {
   /** @param {any} event */
   #receive(event) {
     if (this.#life !== 'running') return;
+    this.#heard += 1;
     try {
       this.#keeper.apply(event);
       this.#checkStatusSoon();
@@ -336,9 +368,11 @@ class Feeder extends EventEmitter {
 
   /** The whole table against what is kept; the first time, into it. */
   async #walk() {
-    const kind = this.#isLoaded() ? 'verify' : 'load';
+    const kind = this.#isLoaded ? 'verify' : 'load';
     if (kind === 'load') this.#keeper.setPhase('loading');
+    const gaps = this.#gaps;
     const walk = this.#keeper.beginWalk(kind);
+    this.#taken += 1;
     /** @type {{ open: Walk | null }} */
     const current = { open: walk };
     this.#current = current;
@@ -348,24 +382,53 @@ class Feeder extends EventEmitter {
     try {
       const outcome = await this.#readAll((rows) => {
         mustBeCurrent();
+        this.#taken += 1;
         walk.rows(rows);
         this.#checkStatusSoon();
       });
       mustBeCurrent();
-      current.open = null;
-      const report = walk.end(outcome);
-      for (const [index, key] of [...(report.suspects ?? [])].entries()) {
-        await this.#readAndRepair(key);
-        if (index % READS_A_TURN === READS_A_TURN - 1) await this.#time.turn();
+      const report = await this.#alone(async () => {
         mustBeCurrent();
-      }
-      if (kind === 'load') this.#keeper.setPhase('live');
+        current.open = null;
+        const { suspects, ...ended } = walk.end(outcome);
+        const { gone, different } = await this.#readAndRepairAll(suspects, mustBeCurrent);
+        ended.phantoms += gone;
+        ended.mismatched += different;
+        if (kind === 'verify') ended.repaired += gone + different;
+        return ended;
+      });
+      mustBeCurrent();
+      this.#isLoaded = true;
+      // What came to be unknown since it began, and what it did not read, is for the next.
+      const settled = gaps === this.#gaps && !report.partial;
+      this.#keeper.setPhase('live', settled || kind === 'load' ? { resyncing: !settled } : {});
       this.#checkStatus();
+      this.#tell(kind, report);
       this.emit('walked', { kind, report });
       return report;
     } finally {
       if (this.#current === current) this.#giveUpWalk();
     }
+  }
+
+  /**
+   * Missed, gained and lost, each by itself: only the first is a fault.
+   *
+   * @param {'load' | 'verify'} kind
+   * @param {Omit<ReturnType<Walk['end']>, 'suspects'>} report
+   */
+  #tell(kind, report) {
+    const { owned, missing, mismatched, phantoms, repaired, gained, lost } = report;
+    let text = `${kind === 'load' ? 'loaded' : 'verified'} ${owned} rows in ${Math.round(report.ms)} ms`;
+    if (kind === 'verify') {
+      text += `: ${repaired} missed writes put right`;
+      if (repaired > 0)
+        text += ` (${missing} missing, ${mismatched} different, ${phantoms} deleted)`;
+    }
+    if (gained + lost > 0) text += `; ${gained} rows gained and ${lost} lost by a change of nodes`;
+    if (report.unreadableRows > 0) text += `; ${report.unreadableRows} could not be read`;
+    if (report.partial) text += '; part of the table was not read';
+    this.#log(repaired > 0 || report.partial ? 'warn' : 'info', text);
   }
 
   #giveUpWalk() {
@@ -415,7 +478,8 @@ class Feeder extends EventEmitter {
    * @param {{ after: string | null, before: string | null, reverse: boolean }} range
    */
   async #readChunks(take, { after, before, reverse }) {
-    let limit = this.#options.chunkRows;
+    const { chunkRows } = this.#options;
+    let limit = chunkRows;
     let rows = 0;
     let unreadable = 0;
     let tries = 0;
@@ -427,6 +491,7 @@ class Feeder extends EventEmitter {
         ? { after, before: cursor ?? before, limit, reverse }
         : { after: cursor ?? after, before, limit, reverse };
       let chunk;
+      const asked = this.#time.mono();
       try {
         chunk = await this.#call(this.#table.walk(range));
       } catch (error) {
@@ -440,6 +505,8 @@ class Feeder extends EventEmitter {
       // Not at a short chunk: a store may end one early. Only an empty one is the end.
       if (chunk.length === 0) return { error: null, cursor, rows, unreadable };
       tries = 0;
+      // How much of the time the event loop stood still for it nobody tells: all of it, it may be.
+      const read = this.#time.mono() - asked;
       const readable = chunk.filter((row) => row.unreadable === undefined);
       unreadable += chunk.length - readable.length;
       rows += chunk.length;
@@ -447,7 +514,11 @@ class Feeder extends EventEmitter {
       // A turn for reading, a turn for taking: neither holds the event loop up for long.
       await this.#time.turn();
       this.#mustRun();
+      const began = this.#time.mono();
       if (readable.length > 0) take(readable);
+      const took = Math.max(read, this.#time.mono() - began);
+      if (took > TURN_MS) limit = Math.max(Math.min(limit, LEAST_CHUNK), Math.floor(limit / 2));
+      else if (took < TURN_MS / 2) limit = Math.min(chunkRows, limit * 2);
       await this.#time.turn();
       this.#mustRun();
     }
@@ -462,52 +533,115 @@ class Feeder extends EventEmitter {
   async #readSingly(take, after, before) {
     let unreadable = 0;
     for (let cursor = after; ; ) {
-      const limit = READS_A_TURN;
+      const limit = LEAST_CHUNK;
       const keys = await this.#call(
         this.#table.walk({ after: cursor, before, limit, keysOnly: true }),
       );
       if (keys.length === 0) return unreadable;
-      for (const { cacheKey } of keys) {
-        let row;
-        try {
-          row = await this.#call(this.#table.get(cacheKey));
-        } catch (error) {
-          this.#mustGoOn(error);
-          unreadable += 1;
-        }
-        if (row) take([row]);
+      let left = keys.map(({ cacheKey }) => cacheKey);
+      for (let tries = 0; left.length > 0 && tries < CHUNK_TRIES; tries++) {
+        if (tries > 0) await this.#sleep(this.#backoff(1));
+        left = await this.#readEach(left, take);
       }
+      unreadable += left.length;
       cursor = keys[keys.length - 1].cacheKey;
       await this.#time.turn();
     }
   }
 
-  async #checkHead() {
-    if (this.#options.peers && this.#followPeers()) this.verify().catch(() => {});
-    for (const key of this.#keeper.headCheck(this.#options.headRows)) {
-      await this.#readAndRepair(key);
+  /**
+   * @param {string[]} keys
+   * @param {(rows: ScheduleRow[]) => void} take
+   * @returns {Promise<string[]>} those that could not be read
+   */
+  async #readEach(keys, take) {
+    const failed = [];
+    let since = this.#time.mono();
+    for (const key of keys) {
+      let row = null;
+      try {
+        row = await this.#call(this.#table.get(key));
+      } catch (error) {
+        this.#mustGoOn(error);
+        failed.push(key);
+      }
+      if (row) take([row]);
+      since = await this.#breathe(since);
     }
+    return failed;
   }
 
-  /** @param {string} key */
+  async #checkHead() {
+    if (this.#options.peers && this.#followPeers()) this.verify().catch(() => {});
+    await this.#alone(() =>
+      this.#readAndRepairAll(this.#keeper.headCheck(this.#options.headRows), () => {}),
+    );
+  }
+
+  /**
+   * One `job` after the other. The keeper notices an event that comes between a key's being handed out and its
+   * being read, once: a key that was handed out twice, or read twice, could be repaired with the older read.
+   *
+   * @template T
+   * @param {() => Promise<T>} job
+   * @returns {Promise<T>}
+   */
+  #alone(job) {
+    const done = this.#reading.then(job);
+    this.#reading = done.catch(() => {});
+    return done;
+  }
+
+  /**
+   * @param {string[]} keys
+   * @param {() => void} mustGoOn
+   */
+  async #readAndRepairAll(keys, mustGoOn) {
+    const repaired = { gone: 0, different: 0 };
+    let since = this.#time.mono();
+    for (const key of keys) {
+      const outcome = await this.#readAndRepair(key);
+      if (outcome) repaired[outcome] += 1;
+      mustGoOn();
+      since = await this.#breathe(since);
+    }
+    return repaired;
+  }
+
+  /** Lets the event loop go round where it has not for too long. @param {number} since */
+  async #breathe(since) {
+    if (this.#time.mono() - since < TURN_MS) return since;
+    await this.#time.turn();
+    return this.#time.mono();
+  }
+
+  /** @param {string} key @returns {Promise<'gone' | 'different' | null>} what was repaired */
   async #readAndRepair(key) {
     let row;
-    try {
-      row = await this.#call(this.#table.get(key));
-    } catch (error) {
-      // Neither there nor gone: what is kept stays.
-      this.#mustGoOn(error);
-      return;
-    }
-    this.#mustRun();
-    if (this.#keeper.repair(key, row)) this.#checkStatusSoon();
+    let taken;
+    do {
+      taken = this.#taken;
+      try {
+        row = await this.#call(this.#table.get(key));
+      } catch (error) {
+        // Neither there nor gone: what is kept stays.
+        this.#mustGoOn(error);
+        return null;
+      }
+      this.#mustRun();
+      // What a walk has handed over in between may be this row, and newer. And where one has only begun, a repair
+      // would keep it from putting right what was written since this row was read.
+    } while (taken !== this.#taken);
+    if (!this.#keeper.repair(key, row)) return null;
+    this.#checkStatusSoon();
+    return row ? 'different' : 'gone';
   }
 
   // Snapshots
 
   async #loadSnapshot() {
     const { snapshot } = this.#options;
-    if (!snapshot || this.#isLoaded() || !existsSync(snapshot)) return;
+    if (!snapshot || this.#isLoaded || !existsSync(snapshot)) return;
     // Claims are served from the moment at which its rows are there.
     this.#keeper.setPhase('loading');
     try {
@@ -526,7 +660,7 @@ class Feeder extends EventEmitter {
     let saved = -1;
     await this.#every(this.#options.snapshotEveryMs, async () => {
       const { version } = this.#keeper;
-      if (version === saved || !this.#isLoaded()) return;
+      if (version === saved || !this.#isLoaded) return;
       await this.#saveSnapshot(file);
       saved = version;
     });
@@ -534,7 +668,7 @@ class Feeder extends EventEmitter {
 
   /** @param {string} file */
   async #saveSnapshot(file) {
-    if (!this.#isLoaded() && this.#keeper.state().trust.phase !== 'stopped') return;
+    if (!this.#isLoaded) return;
     try {
       await this.#keeper.saveSnapshot(file);
     } catch (error) {
@@ -696,6 +830,8 @@ class Feeder extends EventEmitter {
    */
   #call(promise) {
     const { callMs } = this.#options;
+    // Its failure may come when nobody waits for it any more.
+    promise.catch(() => {});
     return this.#await(callMs, [promise], (_, reject) =>
       reject(new Error(`the table did not answer for ${callMs} ms`)),
     );

@@ -8,6 +8,7 @@
 const fs = require('node:fs');
 const path = require('node:path');
 const { Worker } = require('node:worker_threads');
+const { Pulse } = require('../arbiter.js');
 const { createAcceptor } = require('./acceptor.js');
 const { Board } = require('./board.js');
 const { lockFolder } = require('./folder-lock.js');
@@ -19,8 +20,7 @@ const { openTable, startWriter } = require('./table.js');
 
 const KEEPER_NAME = 'render-queue';
 const DEFAULT_SAMPLE = 20_000;
-/** A feeder that is silent for so long is relieved; a worker, ended and replaced. */
-const FEEDER_SILENCE_MS = 5_000;
+/** A worker that is silent for so long is ended and replaced. */
 const WORKER_SILENCE_MS = 15_000;
 /** One that is silent for so long gets no new connection while there are others. */
 const BUSY_MS = 1_000;
@@ -73,9 +73,10 @@ class Host {
   #writer;
   #table;
   #board = new Board();
+  #pulse = new Pulse();
   /** @type {(Member | undefined)[]} */
   #members = [];
-  /** @type {Member | null} */
+  /** Who feeds is the workers' affair: see `arbiter.js`. @type {Member | null} */
   #feeder = null;
   /** @type {Promise<void> | null} */
   #stopped = null;
@@ -130,7 +131,6 @@ class Host {
           : `cannot listen on ${host}:${port}: ${error.message}`,
       );
     });
-    this.#electFeeder();
     this.#watch = setInterval(() => this.#look(), WATCH_MS);
     const url = `http://${host.includes(':') ? `[${host}]` : host}:${bound}`;
     this.#welcome(url, data);
@@ -164,6 +164,9 @@ class Host {
     } catch (error) {
       throw new UsageError(`the configuration is wrong: ${/** @type {Error} */ (error).message}`);
     }
+    for (const { what } of this.#keeper.state().trust.keeper.invalidRules) {
+      this.#print(`a rule of the configuration is left out: ${what}`);
+    }
     if (this.#table.setting('paused') === true) {
       this.#keeper.pause();
       this.#print(
@@ -186,7 +189,7 @@ class Host {
     const started = Date.now();
     let shownAt = started;
     const { isTTY } = process.stderr;
-    const report = await importSitemap(file, {
+    const imported = importSitemap(file, {
       table: this.#table,
       now: started,
       onProgress: ({ bytes, totalBytes, urls }) => {
@@ -199,6 +202,12 @@ class Host {
         else this.#print(text);
       },
     });
+    // The host serves already: an import that fails must not end it.
+    const report = await imported.catch((error) => {
+      this.#print(`the sitemap was not imported to its end: ${error.message}; import it again`);
+      return null;
+    });
+    if (report === null) return;
     const seconds = ((Date.now() - started) / 1_000).toFixed(1);
     this.#print(
       `sitemap: ${report.urls} pages in ${report.files} files, ${report.written} written, ` +
@@ -258,6 +267,7 @@ class Host {
         socket,
         connection,
         board: this.#board.cells,
+        pulse: this.#pulse.cell,
         keeper: this.#config.keeper,
         token: this.#options.token,
         verifyEveryMs: this.#config.verifyEveryMs,
@@ -303,7 +313,7 @@ class Host {
     if (this.stopping || !this.#acceptor) return;
     if (this.#feeder === member) {
       this.#feeder = null;
-      this.#electFeeder();
+      this.#pulse.clear();
     }
     this.#print(`worker ${member.index} has ended: it is replaced`);
     const soonest = started ? Math.max(0, member.startedAt + RESTART_MS - Date.now()) : RESTART_MS;
@@ -318,34 +328,12 @@ class Host {
    * @param {any} message
    */
   #hear(member, message) {
-    if (message.listening && !this.#feeder && this.#acceptor) this.#electFeeder();
     if (message.log) this.#print(message.log);
     if (message.paused !== undefined) this.#feeder?.worker.postMessage({ checkStatus: true });
-    if (message.walked) {
-      const { owned, repaired } = message.report;
-      const ms = Math.round(message.report.ms);
-      const what = message.walked === 'load' ? 'loaded' : 'verified';
-      this.#print(`${what} ${owned} rows in ${ms} ms, ${repaired} repaired`);
-    }
-    if (message.feeding !== undefined) {
-      this.#print(`worker ${member.index} feeds${message.feeding ? '' : ' no longer'}`);
-    }
-    // By its own failure: one that was deposed is no longer the feeder.
-    if (message.feeding === false && this.#feeder === member) {
-      this.#feeder = null;
-      setTimeout(() => this.#electFeeder(), RESTART_MS);
-    }
-  }
-
-  /** Gives the role to the most responsive worker that does not have it. */
-  #electFeeder() {
-    if (this.#feeder || this.stopping) return;
-    const able = this.#members.filter((member) => member?.ready);
-    able.sort((a, b) => this.#board.silence(a?.index ?? 0) - this.#board.silence(b?.index ?? 0));
-    const [member] = able;
-    if (!member) return;
-    this.#feeder = member;
-    member.worker.postMessage({ feed: true });
+    if (message.feeding === undefined) return;
+    this.#print(`worker ${member.index} feeds${message.feeding ? '' : ' no longer'}`);
+    if (message.feeding) this.#feeder = member;
+    else if (this.#feeder === member) this.#feeder = null;
   }
 
   /** Looks after threads that live but stand still, and after the queue itself. */
@@ -360,11 +348,6 @@ class Host {
     for (const member of this.#members) {
       if (!member?.ready) continue;
       const silence = this.#board.silence(member.index);
-      if (silence > FEEDER_SILENCE_MS && member === this.#feeder && this.#members.length > 1) {
-        this.#print(`worker ${member.index} has stood still for ${silence} ms: another one feeds`);
-        this.#feeder = null;
-        this.#electFeeder();
-      }
       if (silence > WORKER_SILENCE_MS) {
         this.#print(`worker ${member.index} has stood still for ${silence} ms: it is ended`);
         void member.worker.terminate();

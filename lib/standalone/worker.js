@@ -2,11 +2,12 @@
 
 /**
  * One worker thread: answers requests on a local socket that the main thread carries connections to, and feeds
- * the keeper when the main thread says so.
+ * the keeper when nobody else does.
  */
 
 const { parentPort, workerData } = require('node:worker_threads');
 const { QueueKeeper } = require('../../index.js');
+const { Pulse, standBy } = require('../arbiter.js');
 const { Feeder } = require('../feeder.js');
 const { TAKEN } = require('./acceptor.js');
 const { Board, PULSE_MS } = require('./board.js');
@@ -20,6 +21,7 @@ const { openTable } = require('./table.js');
  * @property {string} socket
  * @property {import('./table.js').Connection} connection
  * @property {Int32Array} board
+ * @property {BigInt64Array} pulse  the feeder's
  * @property {Record<string, any>} keeper
  * @property {string} [token]
  * @property {number} [verifyEveryMs]
@@ -36,7 +38,8 @@ function run(data) {
   const tell = (message) => parentPort?.postMessage(message);
   const board = new Board(data.board);
   board.beat(data.index);
-  const pulse = setInterval(() => board.beat(data.index), PULSE_MS);
+  const beating = setInterval(() => board.beat(data.index), PULSE_MS);
+  const pulse = new Pulse(data.pulse);
   const table = openTable(data.data, data.connection);
   const keeper = QueueKeeper.open(KEEPER_NAME, data.keeper);
   const api = createApi({
@@ -53,8 +56,13 @@ function run(data) {
   /** @type {InstanceType<typeof Feeder> | null} */
   let feeder = null;
 
-  function feed() {
+  /** @param {number} silenceMs  of the feeder before; infinite where there is none */
+  function feed(silenceMs) {
     if (feeder) return;
+    if (Number.isFinite(silenceMs)) {
+      const ms = Math.round(silenceMs);
+      tell({ log: `the feeder has stood still for ${ms} ms: another one feeds` });
+    }
     // A handle of its own: what the next feeder has refused of this one is no affair of the requests.
     const handle = QueueKeeper.open(KEEPER_NAME, data.keeper);
     const mine = new Feeder({
@@ -62,6 +70,7 @@ function run(data) {
       table,
       snapshot: data.snapshot,
       verifyEveryMs: data.verifyEveryMs,
+      pulse,
       log: (level, message) => tell({ log: message, level }),
     });
     feeder = mine;
@@ -73,12 +82,14 @@ function run(data) {
     mine.on('deposed', gone);
     mine.on('failed', gone);
     mine.on('status', (status) => tell({ status }));
-    mine.on('walked', ({ kind, report }) => tell({ walked: kind, report: brief(report) }));
     mine.start();
     tell({ feeding: true });
   }
 
+  const leave = standBy({ pulse, takeOver: feed });
+
   async function stop() {
+    leave();
     api.drain();
     const closed = new Promise((resolve) => server.close(resolve));
     server.closeIdleConnections();
@@ -86,25 +97,18 @@ function run(data) {
     await Promise.race([closed, new Promise((resolve) => setTimeout(resolve, DRAIN_MS).unref())]);
     await feeder?.stop({ phase: 'stopped' });
     await closed;
-    clearInterval(pulse);
+    clearInterval(beating);
     await table.close();
     tell({ stopped: true });
     parentPort?.close();
   }
 
   parentPort?.on('message', (message) => {
-    if (message.feed) feed();
-    else if (message.checkStatus) feeder?.checkStatus();
+    if (message.checkStatus) feeder?.checkStatus();
     else if (message.connection) table.attach(message.connection);
     else if (message.stop) void stop();
   });
   server.listen(data.socket, () => tell({ listening: true }));
-}
-
-/** @param {any} report  of a walk, without the keys in it */
-function brief(report) {
-  const { suspects, ...rest } = report;
-  return { ...rest, suspects: suspects?.length ?? 0 };
 }
 
 run(workerData);

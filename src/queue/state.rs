@@ -220,8 +220,8 @@ impl Keeper {
     /// Whether they are known to be what the table says.
     pub fn exact(&self) -> bool {
         let missed = self.trust.verify.is_some_and(|verify| verify.repaired > 0);
-        // A key that waits to be read is one that is known to differ, or may.
-        let unread = self.watch.waiting() > 0 || self.watch.suspects() > 0 || self.watch.overflowed();
+        // A flagged key that nobody has read yet is one that is known to differ. One that cannot be read is in the report.
+        let unread = self.watch.waiting() > 0 || self.watch.overflowed();
         self.live() && !self.resyncing && self.whole && self.unverified == 0 && !missed && !unread
     }
 

@@ -180,6 +180,10 @@ impl Keeper {
     /// Goes on ending the walk, up to `most` rows; returns its result once it has gone through all.
     pub fn end_walk(&mut self, partial: bool, unreadable: u64, most: usize) -> Option<Walked> {
         let walk = self.walk.as_mut()?;
+        if walk.cursor.is_none() && !partial {
+            // Those of an earlier walk that nobody has read: this one has seen them, or suspects them anew.
+            self.watch.forget_suspects();
+        }
         if walk.unseen > 0 {
             let mut slice = Vec::new();
             walk.cursor = self.table.scan(walk.cursor.unwrap_or(0), most, |row| slice.push(row));

@@ -76,6 +76,11 @@ impl Watch {
         self.touched.remove(&hash);
     }
 
+    /// A walk has seen the whole table since.
+    pub fn forget_suspects(&mut self) {
+        self.suspects.clear();
+    }
+
     /// An event touched a kept row that was being read.
     pub fn touch_watched(&mut self, hash: u64, mono: f64) {
         self.touched.insert(hash, mono);

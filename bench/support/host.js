@@ -1,0 +1,173 @@
+/** The standalone host as a child process: its rows written, started, asked, killed. */
+
+const { spawn } = require('node:child_process');
+const fs = require('node:fs');
+const os = require('node:os');
+const path = require('node:path');
+const { openEnvironment } = require('../../lib/standalone/environment.js');
+const { decodeRow, encodeKey } = require('../../lib/standalone/row-codec.js');
+const { openTable, startWriter } = require('../../lib/standalone/table.js');
+
+const MAIN = path.join(__dirname, '../../lib/standalone/main.js');
+const INSIDE = path.join(__dirname, 'inside.js');
+const FAULTS = path.join(__dirname, '../../__test__/support/worker-faults.js');
+const PATIENCE_MS = 180_000;
+
+/** @typedef {ReturnType<typeof import('../corpus.js').corpus>} Corpus */
+/** @typedef {Awaited<ReturnType<typeof startHost>>} Host */
+/** @typedef {{ rows: number, kept: number, different: number, examples: string[] }} Comparison */
+
+/** Goes with this process, however that ends. @param {string} name */
+function temporaryFolder(name) {
+  const folder = fs.mkdtempSync(path.join(os.tmpdir(), `queue-keeper-${name}-`));
+  process.once('exit', () => fs.rmSync(folder, { recursive: true, force: true }));
+  for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM'])) {
+    process.once(signal, () => process.exit(1));
+  }
+  return folder;
+}
+
+/**
+ * Writes the corpus into a new data folder, and the configuration that goes with it.
+ *
+ * @param {string} data @param {Corpus} rows @param {number} epoch  as in `rows.value`
+ */
+async function writeCorpus(data, rows, epoch) {
+  fs.mkdirSync(data, { recursive: true });
+  const config = { routes: rows.routes, defaultInterval: rows.defaultInterval };
+  fs.writeFileSync(path.join(data, 'config.json'), JSON.stringify(config));
+  const writer = await startWriter(data);
+  const table = openTable(data, writer.connect());
+  for (let from = 0; from < rows.rows; from += 5000) {
+    const writes = [];
+    for (let i = from; i < Math.min(rows.rows, from + 5000); i++) {
+      writes.push({ key: rows.key(i), row: { cacheKey: rows.key(i), ...rows.value(i, epoch) } });
+    }
+    await table.write(writes);
+  }
+  const count = table.count();
+  await table.close();
+  await writer.stop();
+  if (count !== rows.rows) throw new Error(`the table has ${count} of ${rows.rows} rows`);
+}
+
+/** Reads single rows of a data folder beside the process that serves it. @param {string} data */
+function openReader(data) {
+  const { root, rows } = openEnvironment(data);
+  return {
+    /** @param {string} key */
+    get(key) {
+      const value = rows.get(encodeKey(key));
+      return value === undefined ? null : decodeRow(key, value);
+    },
+    fresh: () => root.resetReadTxn(),
+    close: () => root.close(),
+  };
+}
+
+/**
+ * Resolves when the host says that it listens; `listeningMs` is how long that took.
+ *
+ * @param {{ data: string, port?: number, workers: number, faults?: string }} options  `faults`: a folder for
+ *   `__test__/support/worker-faults.js`
+ */
+async function startHost({ data, port = 0, workers, faults }) {
+  const preload = faults ? ['-r', FAULTS, '-r', INSIDE] : ['-r', INSIDE];
+  const args = ['--port', String(port), '--data', data, '--workers', String(workers)];
+  const startedAt = performance.now();
+  const child = spawn(process.execPath, [...preload, MAIN, ...args, '--sample', '0'], {
+    stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
+    env: faults ? { ...process.env, FAULTS: faults } : process.env,
+  });
+  const endWithUs = () => child.kill('SIGKILL');
+  process.prependOnceListener('exit', endWithUs);
+  let output = '';
+  /** @type {Set<() => void>} */
+  const readers = new Set();
+  for (const stream of [child.stdout, child.stderr]) {
+    stream?.on('data', (chunk) => {
+      output += chunk;
+      for (const reader of [...readers]) reader();
+    });
+  }
+  const ended = new Promise((resolve) => {
+    child.once('exit', () => {
+      process.off('exit', endWithUs);
+      resolve(undefined);
+    });
+  });
+
+  /**
+   * Waits for the host to print something, and says when it did.
+   *
+   * @param {RegExp} pattern @param {number} [from]  where in what it printed to begin
+   * @returns {Promise<{ match: RegExpExecArray, at: number }>}
+   */
+  function said(pattern, from = 0) {
+    return new Promise((resolve, reject) => {
+      const done = () => {
+        clearTimeout(timer);
+        readers.delete(look);
+      };
+      const look = () => {
+        const match = pattern.exec(output.slice(from));
+        if (!match) return;
+        done();
+        resolve({ match, at: performance.now() });
+      };
+      const fail = (/** @type {string} */ why) => {
+        done();
+        reject(new Error(`${why} while waiting for ${pattern}:\n${output}`));
+      };
+      const timer = setTimeout(fail, PATIENCE_MS, 'too long');
+      readers.add(look);
+      void ended.then(() => fail('the host has ended'));
+      look();
+    });
+  }
+
+  /** Asks `inside.js`. @param {object} question @returns {Promise<any>} */
+  function ask(question) {
+    return new Promise((resolve, reject) => {
+      child.once('message', (/** @type {any} */ answer) =>
+        answer.error ? reject(new Error(answer.error)) : resolve(answer),
+      );
+      void ended.then(() => reject(new Error(`the host has ended:\n${output}`)));
+      child.send(question);
+    });
+  }
+
+  const { match, at } = await said(/listens on (http:\S+),/);
+  const url = String(match[1]);
+  return {
+    url,
+    port: Number(new URL(url).port),
+    startedAt,
+    listeningMs: at - startedAt,
+    said,
+    output: () => output,
+    /** A snapshot, as the feeder saves one each minute. @param {string} file */
+    saveSnapshot: (file) => ask({ save: file }),
+    /**
+     * Every row of the table against what is kept of it, once what was written has arrived.
+     * @returns {Promise<Comparison>}
+     */
+    async compare() {
+      for (let tries = 1; ; tries++) {
+        const compared = await ask({ compare: data });
+        if (compared.different === 0 || tries === 20) return compared;
+        await new Promise((resolve) => setTimeout(resolve, 100));
+      }
+    },
+    async kill() {
+      child.kill('SIGKILL');
+      await ended;
+    },
+    async stop() {
+      child.kill('SIGTERM');
+      await ended;
+    },
+  };
+}
+
+module.exports = { temporaryFolder, writeCorpus, openReader, startHost };
