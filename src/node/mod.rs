@@ -85,7 +85,11 @@ impl Owner {
 
 impl ObjectFinalize for Owner {
     fn finalize(self, env: Env) -> napi::Result<()> {
-        boundary(|| Ok(end(&env, self.handle))).map_err(rejected)
+        boundary(|| {
+            end(&env, self.handle);
+            Ok(())
+        })
+        .map_err(rejected)
     }
 }
 
@@ -443,7 +447,10 @@ pub fn classified(handle: u32) -> Result<bool> {
 /// Closes the handle. The queue of a name stays.
 #[napi]
 pub fn close(env: &Env, handle: u32) -> Result<()> {
-    boundary(|| Ok(end(env, handle)))
+    boundary(|| {
+        end(env, handle);
+        Ok(())
+    })
 }
 
 /// Tells the garbage collector how much memory the queue takes, where this is the handle to tell. Returns all that it

@@ -78,8 +78,8 @@ pub enum Told {
     Other,
 }
 
-/// A row as it is read from the table.
-pub type Read = Option<(Row, Judged)>;
+/// A row as it is read from the table, and its version or NaN.
+pub type Read = Option<(Row, Judged, f64)>;
 
 #[derive(Clone, Debug)]
 pub struct Class {
@@ -191,6 +191,8 @@ struct Walk {
     touched: BTreeSet<KeyId>,
     seen: BTreeSet<KeyId>,
     report: Report,
+    /// Rings there had been when it began.
+    former: usize,
     /// Once it ends: keys that must be suspects, and keys that may be since something happened to them meanwhile.
     ending: Option<(BTreeSet<KeyId>, BTreeSet<KeyId>)>,
 }
@@ -276,8 +278,11 @@ pub struct Model {
     rules: Vec<Rule>,
     invalid: Vec<usize>,
     ring: Vec<String>,
-    former: Vec<Vec<String>>,
+    /// Rings of before, and what this node was called.
+    former: Vec<(Vec<String>, String)>,
     pub now: Now,
+    /// The minute in which the queue was made; no later than it is now.
+    began: u32,
     pub rows: BTreeMap<KeyId, Kept>,
     /// By age: what it is, and how many rows it has.
     pub classes: BTreeMap<u64, (Class, u64)>,
@@ -357,9 +362,9 @@ fn rules_of(config: &Config) -> (Vec<Rule>, Vec<usize>) {
         let path = rule["path"].as_str().unwrap_or("");
         let mode = rule.get("mode").filter(|mode| !mode.is_null());
         let known_mode = mode.is_none_or(|mode| *mode == "prerender" || *mode == "passthrough");
-        let Some(how) = how.filter(|how| {
-            known_mode && !path.is_empty() && (*how == "contains" || path.starts_with('/'))
-        }) else {
+        let Some(how) =
+            how.filter(|how| known_mode && !path.is_empty() && (*how == "contains" || path.starts_with('/')))
+        else {
             invalid.push(index);
             continue;
         };
@@ -422,6 +427,7 @@ impl Model {
             config,
             former: Vec::new(),
             now,
+            began: minute_of(now),
             rows: BTreeMap::new(),
             classes: BTreeMap::new(),
             next_age: 0,
@@ -471,6 +477,11 @@ impl Model {
 
     pub fn reclassifying(&self) -> bool {
         self.reclassify.is_some()
+    }
+
+    /// The row whose turn it is to be reclassified, where its minute has been begun.
+    pub fn in_turn(&self) -> Option<KeyId> {
+        self.reclassify.as_ref()?.rows.front().copied()
     }
 
     // --- which rows are kept, and where (SPEC 3)
@@ -526,7 +537,7 @@ impl Model {
 
     /// What should be kept for a key whose row in the table is this.
     pub fn wanted(&self, key: KeyId, read: &Read) -> Option<(Class, u32)> {
-        let (row, judged) = read.as_ref()?;
+        let (row, judged, _) = read.as_ref()?;
         if self.owns(key) { self.judge(key, row, judged) } else { None }
     }
 
@@ -702,6 +713,7 @@ impl Model {
         let before = self.minute();
         self.now = Now { wall: now.wall, mono: self.now.mono.max(now.mono) };
         let minute = self.minute();
+        self.began = self.began.min(minute);
         let window = self.config.flow_minutes;
         if minute > before {
             for kept in self.rows.values() {
@@ -714,8 +726,12 @@ impl Model {
             self.flow.retain(|at, _| *at <= minute && minute - *at < window);
         }
         let mono = self.now.mono;
-        let over: Vec<KeyId> =
-            self.leases.iter().filter(|(_, e)| e.state != State::Idle && e.until <= mono).map(|(key, _)| *key).collect();
+        let over: Vec<KeyId> = self
+            .leases
+            .iter()
+            .filter(|(_, e)| e.state != State::Idle && e.until <= mono)
+            .map(|(key, _)| *key)
+            .collect();
         for key in over {
             let entry = self.leases.get_mut(&key).expect("it is there");
             match entry.state {
@@ -741,6 +757,21 @@ impl Model {
                 _ => Some(false),
             },
             _ => Some(false),
+        }
+    }
+
+    /// Whether it cannot be told from outside if a newer version than this is still remembered.
+    pub fn is_unsure(&self, key: KeyId, version: f64) -> bool {
+        self.newer_known(key, version).is_none()
+    }
+
+    /// What was read is not overwritten by an event of before.
+    fn learn_version(&mut self, key: KeyId, read: &Read) {
+        if let Some((_, _, version)) = read
+            && !version.is_nan()
+            && self.newer_known(key, *version) == Some(false)
+        {
+            self.versions.insert(key, (*version, self.now.mono));
         }
     }
 
@@ -967,6 +998,7 @@ impl Model {
         let due = target.as_ref().map(|(_, minute)| *minute).filter(|minute| *minute <= self.minute());
         let touched = self.leases[&key].touched;
         if !touched {
+            self.learn_version(key, read);
             if self.change(key, target, false) != Did::Nothing {
                 self.trust.repaired += 1;
             }
@@ -1020,9 +1052,9 @@ impl Model {
         let old = self.config.clone();
         patched(&mut self.config, patch);
         let ring = ring_of(&self.config);
-        let ring_changed = ring != self.ring;
+        let ring_changed = ring != self.ring || self.config.node != old.node;
         if ring_changed {
-            self.former.push(std::mem::replace(&mut self.ring, ring));
+            self.former.push((std::mem::replace(&mut self.ring, ring), old.node.clone()));
         }
         let rules_changed = old.routes != self.config.routes
             || old.exclude_path_patterns != self.config.exclude_path_patterns
@@ -1109,8 +1141,7 @@ impl Model {
     }
 
     fn is_gained(&self, key: KeyId) -> bool {
-        !self.config.classify
-            && self.former.iter().any(|ring| owner_in(ring, &self.keys[key]) != self.config.node)
+        !self.config.classify && self.former.iter().any(|(ring, node)| owner_in(ring, &self.keys[key]) != node)
     }
 
     pub fn begin_walk(&mut self, kind: WalkKind) {
@@ -1124,6 +1155,7 @@ impl Model {
             touched: BTreeSet::new(),
             seen: BTreeSet::new(),
             report: Report::default(),
+            former: self.former.len(),
             ending: None,
         });
     }
@@ -1175,6 +1207,10 @@ impl Model {
         let mut must: BTreeSet<KeyId> = self.rows.keys().copied().collect();
         must.retain(|key| !partial && !walk.seen.contains(key) && !walk.touched.contains(key));
         walk.ending = Some((must, BTreeSet::new()));
+        if !partial {
+            // What an earlier walk suspected, this one has seen, or suspects again.
+            self.suspects.clear();
+        }
     }
 
     /// The walk is over, with these suspects. Returns the report, and the suspects to which something happened meanwhile.
@@ -1182,7 +1218,9 @@ impl Model {
         let mut walk = self.walk.take().expect("a walk is under way");
         let (must, may) = walk.ending.take().expect("it ends");
         let got: BTreeSet<KeyId> = suspects.iter().copied().collect();
-        assert_eq!(got.len(), suspects.len(), "a suspect is told once");
+        // What goes and comes back while the walk ends may be told twice: it is read twice.
+        let told = |key: &KeyId| suspects.iter().filter(|other| *other == key).count();
+        assert!(got.iter().all(|key| told(key) == 1 || may.contains(key)), "a suspect is told once");
         assert!(must.is_subset(&got), "what the walk did not see is suspect: {must:?} of {got:?}");
         assert!(!partial || got.is_empty(), "a partial walk has no suspects");
         let more: Vec<KeyId> = got.difference(&must).copied().collect();
@@ -1216,7 +1254,8 @@ impl Model {
         self.any_walk_ended = true;
         if !partial {
             self.whole = true;
-            self.former.clear();
+            // What a change of nodes during the walk gained, the next walk finds.
+            self.former.drain(..walk.former);
         }
         (walk.report, more)
     }
@@ -1262,6 +1301,7 @@ impl Model {
             }
             return false;
         }
+        self.learn_version(key, read);
         let target = self.wanted(key, read);
         let gained = self.is_gained(key);
         let did = self.change(key, target, false);
@@ -1343,11 +1383,16 @@ impl Model {
 
     // --- the state document and the rest (SPEC 9 and 11)
 
+    /// How many whole minutes rates are taken over.
+    fn rate_minutes(&self) -> u32 {
+        (self.minute() - self.began).min(10)
+    }
+
     fn recent(&self) -> Minute {
         let mut sum = Minute::default();
         let now = self.minute();
         for (at, minute) in &self.flow {
-            if *at < now && now - *at <= 10 {
+            if *at < now && now - *at <= self.rate_minutes() {
                 sum.came_due += minute.came_due;
                 sum.triggered += minute.triggered;
                 sum.rescheduled += minute.rescheduled;
@@ -1363,6 +1408,7 @@ impl Model {
             && !self.resyncing
             && self.whole
             && self.rows.values().all(|kept| !kept.unverified)
+            && self.to_read.is_empty()
             && self.trust.verify.as_ref().is_none_or(|verify| verify.repaired == 0)
     }
 
@@ -1390,8 +1436,9 @@ impl Model {
             (class.cadence > 0.0).then(|| f64::from(now - minute) * MINUTE / class.cadence)
         };
         let count = |f: &dyn Fn(&Class) -> bool| due.iter().filter(|(class, _)| f(class)).count() as u64;
-        let oldest =
-            |f: &dyn Fn(&Class) -> bool| at(due.iter().filter(|(class, _)| f(class)).map(|(_, kept)| kept.minute).min());
+        let oldest = |f: &dyn Fn(&Class) -> bool| {
+            at(due.iter().filter(|(class, _)| f(class)).map(|(_, kept)| kept.minute).min())
+        };
         let bins = |f: &dyn Fn(&Class) -> bool| {
             let mut bins = [0u64; 5];
             for (class, kept) in due.iter().filter(|(class, _)| f(class)) {
@@ -1450,8 +1497,9 @@ impl Model {
         };
         let by_hour: Vec<u64> = (0..24).map(|hour| coming(hour * 60, hour * 60 + 59)).collect();
         let recent = self.recent();
-        let gain = (recent.rescheduled + recent.removed) as f64 / 10.0
-            - (recent.came_due + recent.triggered) as f64 / 10.0;
+        let minutes = f64::from(self.rate_minutes().max(1));
+        let gain = (recent.rescheduled + recent.removed) as f64 / minutes
+            - (recent.came_due + recent.triggered) as f64 / minutes;
         let all = bins(&|_| true);
         let later: u64 = all[2..].iter().sum();
         let drain = match later {
@@ -1472,6 +1520,27 @@ impl Model {
         let trust = &self.trust;
         let live = self.phase == Phase::Live;
         let wall = self.now.wall;
+        let mut keeper = json!({
+            "phase": self.phase.name(), "rows": self.rows.len(), "classes": self.classes.len(),
+            "resyncing": self.resyncing, "exact": self.exact(), "loadStartedAt": trust.load_started_at,
+            "loadedAt": trust.loaded_at, "loadMs": trust.load_ms, "loadRows": trust.load_rows,
+            "unreadableRows": trust.unreadable, "partialLoad": trust.partial_load,
+        });
+        let more = json!({
+            "eventsApplied": trust.applied, "eventsIgnored": trust.ignored, "eventsOutdated": trust.outdated,
+            "eventsFlagged": trust.flagged, "malformed": trust.malformed, "lastEventAt": trust.last_event_at,
+            "verify": trust.verify.as_ref().map(Report::json),
+            "lastResync": trust.last_resync.as_ref().map(Report::json),
+            "topCheck": {"at": trust.checked_at, "checked": trust.checked, "repaired": trust.check_repaired},
+            "repairedTotal": trust.repaired, "gainedTotal": trust.gained, "lostTotal": trust.lost,
+            "lastError": trust.last_error, "epoch": self.epoch, "epochAt": self.epoch_at,
+            "unverifiedRows": self.rows.values().filter(|kept| kept.unverified).count(),
+            "awaitingRead": self.to_read.len() + self.suspects.len(), "invalidRules": self.invalid,
+            "ring": self.ring,
+        });
+        for (name, value) in more.as_object().expect("an object") {
+            keeper[name] = value.clone();
+        }
         json!({
             "schema": 1, "node": self.config.node, "generatedAt": wall,
             "now": {
@@ -1494,22 +1563,7 @@ impl Model {
             "trust": {
                 "source": "keeper", "live": live, "phase": self.phase.name(), "exact": self.exact(), "stateAt": wall,
                 "stateAgeMs": 0.0, "maxAgeMs": 5_000.0,
-                "keeper": {
-                    "phase": self.phase.name(), "rows": self.rows.len(), "classes": self.classes.len(),
-                    "resyncing": self.resyncing, "exact": self.exact(), "loadStartedAt": trust.load_started_at,
-                    "loadedAt": trust.loaded_at, "loadMs": trust.load_ms, "loadRows": trust.load_rows,
-                    "unreadableRows": trust.unreadable, "partialLoad": trust.partial_load,
-                    "eventsApplied": trust.applied, "eventsIgnored": trust.ignored, "eventsOutdated": trust.outdated,
-                    "eventsFlagged": trust.flagged, "malformed": trust.malformed, "lastEventAt": trust.last_event_at,
-                    "verify": trust.verify.as_ref().map(Report::json),
-                    "lastResync": trust.last_resync.as_ref().map(Report::json),
-                    "topCheck": {"at": trust.checked_at, "checked": trust.checked, "repaired": trust.check_repaired},
-                    "repairedTotal": trust.repaired, "gainedTotal": trust.gained, "lostTotal": trust.lost,
-                    "lastError": trust.last_error, "epoch": self.epoch, "epochAt": self.epoch_at,
-                    "unverifiedRows": self.rows.values().filter(|kept| kept.unverified).count(),
-                    "awaitingRead": self.to_read.len() + self.suspects.len(), "invalidRules": self.invalid,
-                    "ring": self.ring,
-                },
+                "keeper": keeper,
             },
         })
     }
@@ -1548,7 +1602,7 @@ impl Model {
         if minute <= self.minute() {
             let place = order.iter().position(|row| row.key == key).expect("it is due");
             let rank = place as u64 + 1;
-            let rate = self.recent().claimed as f64 / 10.0;
+            let rate = self.recent().claimed as f64 / f64::from(self.rate_minutes().max(1));
             value["score"] = json!(order[place].score);
             value["rank"] = json!(rank);
             value["waitMs"] = json!((rate > 0.0).then(|| rank as f64 / rate * MINUTE));
@@ -1559,7 +1613,10 @@ impl Model {
     /// Some samples of the metrics, by name and labels.
     pub fn metrics(&self) -> Vec<(String, u64)> {
         let mut samples = vec![
-            ("keeper_live".to_owned() + &format!("{{reason=\"{}\"}}", self.not_live()), u64::from(self.not_live() == "")),
+            (
+                "keeper_live".to_owned() + &format!("{{reason=\"{}\"}}", self.not_live()),
+                u64::from(self.not_live() == ""),
+            ),
             ("keeper_exact".into(), u64::from(self.exact())),
             ("keeper_paused".into(), u64::from(self.paused)),
             ("keeper_in_flight".into(), self.in_flight()),
@@ -1583,7 +1640,8 @@ impl Model {
             let sitemap = |kept: &&Kept| self.classes[&kept.age].0.from_sitemap;
             let due = || self.rows.values().filter(|kept| kept.minute <= self.minute());
             samples.push(("keeper_due{source=\"sitemap\"}".into(), due().filter(sitemap).count() as u64));
-            samples.push(("keeper_due{source=\"discovered\"}".into(), due().filter(|kept| !sitemap(kept)).count() as u64));
+            samples
+                .push(("keeper_due{source=\"discovered\"}".into(), due().filter(|kept| !sitemap(kept)).count() as u64));
         }
         samples
     }
