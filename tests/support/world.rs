@@ -548,7 +548,7 @@ impl World {
         let order = model.order();
         for (id, key) in self.keys.iter().enumerate() {
             // A look at a key of 100 KiB takes longer than all the others together.
-            if (key.bytes.len() > 10_000 || !thorough) && (id as u64 + self.checks) % 16 != 0 {
+            if (key.bytes.len() > 10_000 || !thorough) && !(id as u64 + self.checks).is_multiple_of(16) {
                 continue;
             }
             match (keeper.describe(&key.bytes), model.class(id)) {
@@ -569,7 +569,7 @@ impl World {
                 (got, expected) => panic!("key {id}: the keeper has {got:?}, the model {expected:?}"),
             }
             // All in turn.
-            if (id as u64 + self.checks) % 4 != 0 && !all {
+            if !(id as u64 + self.checks).is_multiple_of(4) && !all {
                 continue;
             }
             let explained = serde_json::to_value(keeper.explain(&key.bytes)).expect("it is JSON");
@@ -597,7 +597,7 @@ impl World {
             (Some(got), Some(expected)) if got <= expected => {}
             (got, expected) => panic!("nextChange: {got:?}, and something changes at {expected:?}"),
         }
-        if self.checks % 8 == 0 && !model.ending() {
+        if self.checks.is_multiple_of(8) && !model.ending() {
             self.check_metrics();
         }
     }
