@@ -420,7 +420,7 @@ export declare class QueueKeeper {
 
   /**
    * Changes options while the queue runs. Rows are put in the classes where they now belong, and dropped where another node owns them
-   * now, in slices that let others in; the call returns when all rows have been gone through (about 0.5 s for a million). An empty `nodes` never replaces one
+   * now, in slices that let others in; the call returns when all rows have been gone through (seconds for a million). An empty `nodes` never replaces one
    * that had peers. A wrong patch changes nothing and throws a `TypeError`.
    */
   configure(patch: KeeperPatch): { moved: number; dropped: number };
