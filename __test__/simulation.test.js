@@ -10,7 +10,7 @@ const path = require('node:path');
 const { describe, test } = require('node:test');
 const { Broken, Simulation, simulate } = require('./support/simulator.js');
 
-const SEEDS = Number(process.env.SEEDS ?? 300);
+const SEEDS = Number(process.env.SEEDS ?? 200);
 const A_PROCESS = 250;
 /** A mistake that is not caught in so many lives is not caught. */
 const CANARY_SEEDS = 60;
