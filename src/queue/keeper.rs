@@ -1,6 +1,6 @@
 //! The queue: the one struct that owns the parts and keeps them in step.
 //!
-//! Everything that changes which rows are kept, and where, goes through [`Keeper::change`]. Time enters through
+//! Everything that changes which rows are kept, and where, goes through `Keeper::change`. Time enters through
 //! [`Keeper::advance`]; nothing here reads a clock.
 
 use std::collections::HashSet;
@@ -11,7 +11,7 @@ use super::counts::MinuteCounts;
 use super::flow::Flow;
 use super::key::KeyHasher;
 use super::lease::Leases;
-use super::order::{Merge, Priority};
+use super::order::Merge;
 use super::owner::Ring;
 use super::route::{InvalidRule, Routes, url_of};
 use super::row::{Row, given};
@@ -678,11 +678,6 @@ impl Keeper {
     /// The due rows, best first.
     pub(super) fn merge(&self) -> Merge<'_> {
         Merge::new(&self.table, &self.classes, &self.config.priority, self.now.wall, self.minute)
-    }
-
-    /// The priorities in force.
-    pub fn priority(&self) -> &Priority {
-        &self.config.priority
     }
 
     /// Rows due, rows kept, the first due minute and the first that is yet to come.

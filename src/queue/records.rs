@@ -21,7 +21,7 @@ use super::time::Minute;
 /// No row: 0 is never a row's number.
 pub const NONE: RowId = 0;
 
-/// Bytes in a chunk: large enough that chunks are few, small enough that copying one is a matter of microseconds.
+/// Bytes in a chunk: large enough that chunks are few, small enough that copying one holds nobody up.
 const CHUNK: usize = 256 * 1024;
 const UNIT: usize = 4;
 const UNITS: u32 = (CHUNK / UNIT) as u32;
@@ -33,7 +33,7 @@ const LONGEST_INLINE: usize = 8 * 1024;
 const LONG: usize = 0x7FFF;
 /// The class of a freed record: no class ever has this number.
 const FREED: u32 = u32::MAX;
-/// Chunks in which freed neighbours are joined before a new one is taken: some 0.3 ms.
+/// Chunks in which freed neighbours are joined before a new one is taken: bounds what one insert may have to do.
 const JOINED_AT_ONCE: usize = 16;
 const CODEC_SHIFT: u8 = 5;
 const CODEC: u8 = 7 << CODEC_SHIFT;

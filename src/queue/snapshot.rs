@@ -100,7 +100,7 @@ impl Keeper {
         true
     }
 
-    /// Goes on with the image, some 100 µs at a time; returns it once it is whole.
+    /// Goes on with the image, a few chunks at a time; returns it once it is whole.
     pub fn go_on_imaging(&mut self) -> Option<Image> {
         let arena = self.table.go_on_imaging(4)?;
         Some(Image { arena, head: self.image.take()? })

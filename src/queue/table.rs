@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::codec::{Codec, Trainer};
 use super::index::Index;
 use super::key::KeyHasher;
-use super::records::{Arena, CODECS, Records};
+use super::records::{CODECS, Records};
 pub use super::records::{NONE, RowId};
 use super::time::Minute;
 
@@ -112,7 +112,7 @@ impl Table {
         self.index.find(hash, |row| self.has_key(row, key))
     }
 
-    /// Reads what a look-up of this hash would read first. Returns the likely row, for [`Arena::warm`].
+    /// Reads what a look-up of this hash would read first. Returns the likely row, for `Arena::warm`.
     pub fn warm_slot(&self, hash: u64) -> RowId {
         self.index.touch(hash)
     }
@@ -291,11 +291,6 @@ impl Table {
         let parity = if parity == (mark != Mark::Unseen) { PARITY } else { 0 };
         let touched = if mark == Mark::Touched { TOUCHED } else { 0 };
         self.set_flags(row, PARITY | TOUCHED, parity | touched);
-    }
-
-    /// The records as they are, to read.
-    pub fn arena(&self) -> &Arena {
-        &self.records
     }
 
     /// Panics where the table's own rules do not hold. For tests.
