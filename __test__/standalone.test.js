@@ -1,11 +1,9 @@
 'use strict';
 
 const assert = require('node:assert/strict');
-const { spawn } = require('node:child_process');
 const fs = require('node:fs');
 const http = require('node:http');
 const net = require('node:net');
-const os = require('node:os');
 const path = require('node:path');
 const { after, before, describe, test } = require('node:test');
 const { openEnvironment } = require('../lib/standalone/environment.js');
@@ -18,108 +16,19 @@ const {
   rowText,
 } = require('../lib/standalone/row-codec.js');
 const { assertAddsUp, expectedOf, pick } = require('./support/compare.js');
+const { ask, at, newData, newFolder, run, startHost } = require('./support/host.js');
 const { until } = require('./support/until.js');
 
-const MAIN = path.join(__dirname, '../lib/standalone/main.js');
 const HOUR = 3_600_000;
 const MIB = 2 ** 20;
 
-/** @type {Set<import('node:child_process').ChildProcess>} */
-const children = new Set();
 /** @type {string} */
 let folder;
 before(() => {
-  folder = fs.mkdtempSync(path.join(os.tmpdir(), 'queue-host-'));
-});
-after(() => {
-  for (const child of children) child.kill('SIGKILL');
-  fs.rmSync(folder, { recursive: true, force: true });
+  folder = newFolder();
 });
 
 let number = 0;
-function newData() {
-  return path.join(folder, String(number++));
-}
-
-/**
- * @param {string[]} args
- * @param {string} [faults]  the folder of `support/worker-faults.js`
- */
-function run(args, faults) {
-  const preload = faults ? ['-r', path.join(__dirname, 'support/worker-faults.js')] : [];
-  const child = spawn(process.execPath, [...preload, MAIN, ...args], {
-    stdio: ['ignore', 'pipe', 'pipe'],
-    env: faults ? { ...process.env, FAULTS: faults } : process.env,
-  });
-  children.add(child);
-  let output = '';
-  child.stdout.on('data', (chunk) => {
-    output += chunk;
-  });
-  child.stderr.on('data', (chunk) => {
-    output += chunk;
-  });
-  /** @type {Promise<number | string | null>} */
-  const ended = new Promise((resolve) => {
-    child.once('exit', (code, signal) => {
-      children.delete(child);
-      resolve(code ?? signal);
-    });
-  });
-  return { child, ended, output: () => output };
-}
-
-/**
- * @param {string[]} args
- * @param {{ data?: string, faults?: string }} [options]
- */
-async function startHost(args = [], { data = newData(), faults } = {}) {
-  const host = run(['--port', '0', '--data', data, ...args], faults);
-  const url = await until('the URL', () => {
-    if (host.child.exitCode !== null) throw new Error(host.output());
-    return /listens on (http:\S+),/.exec(host.output())?.[1];
-  });
-  if (!args.includes('--token')) {
-    await until('the queue to be live', async () => {
-      return (await fetch(`${url}/prerender_admin/queue-state`)).status === 200;
-    });
-  }
-  return {
-    ...host,
-    url,
-    data,
-    async stop() {
-      host.child.kill('SIGTERM');
-      return host.ended;
-    },
-  };
-}
-
-/**
- * @param {string} url
- * @param {string} method
- * @param {unknown} [body]  a string or bytes go as they are
- * @param {Record<string, string>} [headers]
- */
-async function ask(url, method, body, headers = { 'content-type': 'application/json' }) {
-  const sent = body === undefined || typeof body === 'string' || body instanceof Uint8Array;
-  const response = await fetch(url, {
-    method,
-    headers,
-    body: /** @type {any} */ (sent ? body : JSON.stringify(body)),
-  });
-  const text = await response.text();
-  /** @type {any} */
-  let answer = text;
-  if (response.headers.get('content-type') === 'application/json') answer = JSON.parse(text);
-  return { status: response.status, headers: response.headers, answer };
-}
-
-/** @param {string} key */
-function at(key) {
-  return `/render_schedule/${encodeURIComponent(key)}`;
-}
-
 /** Every row of a data folder, read beside the process that serves it. @param {string} data */
 function rowsOf(data) {
   const { root, rows } = openEnvironment(data);
@@ -645,6 +554,14 @@ describe('the command line', () => {
   /** @type {Record<string, [args: string[], code: number, says: RegExp]>} */
   const cases = {
     'an unknown option': [['--nothing'], 2, /--nothing.*--help/],
+    'nodes without a name of its own': [['--nodes', 'a=http://127.0.0.1:1'], 2, /--node /],
+    'nodes without this one': [
+      ['--node', 'b', '--nodes', 'a=http://127.0.0.1:1'],
+      2,
+      /this node, "b", is not among them/,
+    ],
+    'a node without its URL': [['--node', 'a', '--nodes', 'a,b'], 2, /needs a name|such as http/],
+    'a node without a name': [['--node', ''], 2, /--node must be a name/],
     'an argument too many': [['now'], 2, /now.*--help/],
     'a port that is none': [['--port', 'http'], 2, /--port must be a whole number/],
     'a port beyond all': [['--port', '65536'], 2, /--port must be a whole number/],

@@ -7,8 +7,10 @@
 
 const { createHash, timingSafeEqual } = require('node:crypto');
 const http = require('node:http');
+const { clusterAnswer } = require('../cluster.js');
 const { stateAnswer } = require('../state-answer.js');
 const { importRows } = require('./ndjson.js');
+const { checkNodes, otherOwner } = require('./nodes.js');
 const { checkNumber, checkRow, FIELD_CHECKS } = require('./row.js');
 
 /**
@@ -29,6 +31,9 @@ const { checkNumber, checkRow, FIELD_CHECKS } = require('./row.js');
 
 const LARGEST_BODY = 16 * 2 ** 20;
 const MOST_JOBS = 10_000;
+/** How long a new list of nodes may take to reach the queue before the answer says that it has not. */
+const FOLLOW_MS = 5_000;
+const LOOK_MS = 20;
 /** A result is written over the row as it was read; one written in between is read again, this often. */
 const RESULT_TRIES = 8;
 /** Longer than this no claim holds up the event loop, however many rows it finds stale. */
@@ -62,13 +67,25 @@ class HttpError extends Error {
  * @param {object} parts
  * @param {Keeper} parts.keeper
  * @param {LmdbTable} parts.table
+ * @param {InstanceType<typeof import('./nodes.js').Nodes>} parts.nodes
+ * @param {string} parts.node  this node's name
  * @param {string} [parts.token]  asked of every request, where given
  * @param {number} parts.defaultInterval  the cadence of a row that the keeper does not keep
  * @param {(name: 'jobs' | 'stale' | 'results') => void} [parts.count]
  * @param {(paused: boolean) => void} [parts.onPause]
  * @param {(error: Error) => void} [parts.onError]  an error that is this program's own
  */
-function createApi({ keeper, table, token, defaultInterval, count, onPause, onError }) {
+function createApi({
+  keeper,
+  table,
+  nodes,
+  node,
+  token,
+  defaultInterval,
+  count,
+  onPause,
+  onError,
+}) {
   const tokenDigest = token === undefined ? null : digest(token);
   let draining = false;
 
@@ -81,6 +98,8 @@ function createApi({ keeper, table, token, defaultInterval, count, onPause, onEr
     '/render_queue/resume': { POST: (request) => setPaused(request, false) },
     '/queue_status': { GET: getStatus },
     '/prerender_admin/queue-state': { GET: () => stateAnswer(keeper) },
+    '/prerender_admin/cluster-queue-state': { GET: getClusterState },
+    '/prerender_admin/nodes': { GET: getNodes, PUT: putNodes },
     '/prerender_admin/explain': { POST: postExplain },
     '/metrics': {
       GET: () => ({ headers: { 'content-type': OPENMETRICS }, body: keeper.metrics() }),
@@ -106,9 +125,25 @@ function createApi({ keeper, table, token, defaultInterval, count, onPause, onEr
 
   /** @param {Request} request */
   function getRow(request) {
-    const row = table.getSync(keyOf(request));
+    const key = keyOf(request);
+    const row = table.getSync(key);
+    if (!row) mustBeOurs(key);
     if (!row) throw new HttpError(404, 'there is no row of this key: PUT it to schedule the page');
     return { body: row };
+  }
+
+  /** A row of another node's would be written here and rendered nowhere. @param {string} key */
+  function mustBeOurs(key) {
+    const owner = otherOwner(keeper, key);
+    if (owner === null) return;
+    const url = nodes.urlOf(owner);
+    throw new HttpError(
+      421,
+      `this page belongs to node ${owner}: send it to ${url ?? 'that node'}`,
+      {
+        fields: { owner, url },
+      },
+    );
   }
 
   /** @param {Request} request */
@@ -123,6 +158,7 @@ function createApi({ keeper, table, token, defaultInterval, count, onPause, onEr
         'cacheKey is not the key in the path: leave it out, or make them equal',
       );
     }
+    mustBeOurs(key);
     const written = await table.put(key, row);
     return {
       status: written?.existed ? 200 : 201,
@@ -133,6 +169,7 @@ function createApi({ keeper, table, token, defaultInterval, count, onPause, onEr
   /** @param {Request} request */
   async function deleteRow(request) {
     const key = keyOf(request);
+    mustBeOurs(key);
     const written = await table.delete(key);
     return { body: { cacheKey: key, existed: written?.existed, version: written?.version } };
   }
@@ -140,8 +177,14 @@ function createApi({ keeper, table, token, defaultInterval, count, onPause, onEr
   /** @param {Request} request */
   async function postRows(request) {
     checkType(request, NDJSON_TYPES);
-    const report = await importRows(request, table);
-    return { status: report.written === 0 && report.failed > 0 ? 422 : 200, body: report };
+    const isForeign =
+      ringNow().length > 1 ? (/** @type {string} */ key) => otherOwner(keeper, key) !== null : null;
+    const report = await importRows(request, table, { isForeign });
+    if (report.written > 0) return { body: report };
+    if (report.failed > 0) return { status: 422, body: report };
+    if (report.foreign === 0) return { body: report };
+    const error = 'all rows belong to other nodes: send them to every node, each takes its own';
+    return { status: 421, body: { error, ...report } };
   }
 
   /** @param {Request} request */
@@ -333,6 +376,46 @@ function createApi({ keeper, table, token, defaultInterval, count, onPause, onEr
       headers: { 'cache-control': 'no-store' },
       body: { status: keeper.status, ...keeper.dueSummary() },
     };
+  }
+
+  /** @param {Request} request */
+  function getClusterState(request) {
+    return clusterAnswer({
+      node,
+      nodes: nodes.all(),
+      own: () => stateAnswer(keeper),
+      headers: request.headers,
+    });
+  }
+
+  /** The nodes that the queue goes by. @returns {string[]} */
+  function ringNow() {
+    return JSON.parse(keeper.stateJson()).trust.keeper.ring;
+  }
+
+  function getNodes() {
+    return {
+      headers: { 'cache-control': 'no-store' },
+      body: { node, nodes: nodes.all(), ring: ringNow() },
+    };
+  }
+
+  /** @param {Request} request */
+  async function putNodes(request) {
+    const body = await readObject(request);
+    let list;
+    try {
+      list = checkNodes(body.nodes, node);
+    } catch (error) {
+      throw new HttpError(422, /** @type {Error} */ (error).message);
+    }
+    await nodes.save(list);
+    const names = JSON.stringify(list.map(({ name }) => name).sort());
+    for (const until = performance.now() + FOLLOW_MS; performance.now() < until; ) {
+      if (JSON.stringify(ringNow()) === names) return getNodes();
+      await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
+    }
+    return { ...getNodes(), status: 202 };
   }
 
   /** @param {Request} request */

@@ -14,6 +14,7 @@ const { Board } = require('./board.js');
 const { lockFolder } = require('./folder-lock.js');
 const { startLiveLine } = require('./live-line.js');
 const { readConfig, readOptions, UsageError, USAGE } = require('./options.js');
+const { Nodes, otherOwner } = require('./nodes.js');
 const { SAMPLE_ROUTES, writeSample } = require('./sample.js');
 const { importSitemap } = require('./sitemap.js');
 const { openTable, startWriter } = require('./table.js');
@@ -109,12 +110,15 @@ class Host {
 
   /** @param {{ keeper: Record<string, any>, verifyEveryMs?: number } | null} named  by --config */
   async start(named) {
-    const { host, port, workers, data, sample, sitemap, fleet } = this.#options;
+    const { host, port, workers, data, sample, sitemap, fleet, node } = this.#options;
     for (const signal of /** @type {const} */ (['SIGTERM', 'SIGINT'])) {
       process.on(signal, () => void this.#stopBySignal());
     }
-    const rows = sample ?? (this.#table.count() === 0 && !sitemap ? DEFAULT_SAMPLE : 0);
+    // A node that joins others gets its rows from them.
+    const isForShow = this.#table.count() === 0 && !sitemap && node === undefined;
+    const rows = sample ?? (isForShow ? DEFAULT_SAMPLE : 0);
     this.#config = named ?? this.#ownConfig(rows);
+    await this.#chooseNodes();
     this.#openKeeper();
     if (rows > 0) await this.#addSample(rows, named !== null);
 
@@ -157,6 +161,21 @@ class Host {
     return fs.existsSync(file) ? readConfig(file) : { keeper: {} };
   }
 
+  /** The list of nodes: the one given, else the one set while the host last ran, else the configuration's. */
+  async #chooseNodes() {
+    const { node, nodes } = this.#options;
+    const { keeper } = this.#config;
+    if (node !== undefined) keeper.node = node;
+    const list = new Nodes({ table: this.#table, named: [] });
+    if (nodes) {
+      const isOther = list.isStored && JSON.stringify(list.all()) !== JSON.stringify(nodes);
+      if (isOther) this.#print('--nodes replaces the nodes that were set while this host last ran');
+      await list.save(nodes);
+    }
+    // What the configuration says, right or wrong, is the keeper's affair.
+    if (list.isStored) keeper.nodes = list.names();
+  }
+
   #openKeeper() {
     const { QueueKeeper } = require('../../index.js');
     try {
@@ -175,12 +194,19 @@ class Host {
     }
   }
 
+  /** Which pages another node writes, where there is one. */
+  #isForeign() {
+    if (this.#keeper.state().trust.keeper.ring.length === 1) return null;
+    return (/** @type {string} */ key) => otherOwner(this.#keeper, key) !== null;
+  }
+
   /**
    * @param {number} rows
    * @param {boolean} carried
    */
   async #addSample(rows, carried) {
-    const written = await writeSample(this.#table, rows, { now: Date.now(), carried });
+    const isForeign = this.#isForeign();
+    const written = await writeSample(this.#table, rows, { now: Date.now(), carried, isForeign });
     this.#print(`${written} sample rows written to ${this.#options.data}`);
   }
 
@@ -192,6 +218,7 @@ class Host {
     const imported = importSitemap(file, {
       table: this.#table,
       now: started,
+      isForeign: this.#isForeign(),
       onProgress: ({ bytes, totalBytes, urls }) => {
         if (Date.now() - shownAt < (isTTY ? 200 : 5_000)) return;
         shownAt = Date.now();
@@ -211,7 +238,8 @@ class Host {
     const seconds = ((Date.now() - started) / 1_000).toFixed(1);
     this.#print(
       `sitemap: ${report.urls} pages in ${report.files} files, ${report.written} written, ` +
-        `${report.unchanged} known already, ${report.skipped} skipped, ${seconds} s`,
+        `${report.unchanged} known already, ${report.skipped} skipped` +
+        `${report.foreign > 0 ? `, ${report.foreign} of other nodes left to them` : ''}, ${seconds} s`,
     );
     for (const { file: from, line, reason } of report.problems) {
       this.#print(`${from}${line === null ? '' : `:${line}`}: ${reason}`);

@@ -96,14 +96,16 @@ function readLine(line, decoder) {
 /**
  * @param {AsyncIterable<Buffer>} stream
  * @param {{ write(writes: import('./table.js').TableWrite[]): Promise<unknown> }} table
- * @param {{ longestLine?: number }} [limits]
+ * @param {{ longestLine?: number, isForeign?: ((key: string) => boolean) | null }} [options]  `isForeign`: of another
+ *   node, to be left to it
  */
-async function importRows(stream, table, { longestLine = LONGEST_LINE } = {}) {
+async function importRows(stream, table, { longestLine = LONGEST_LINE, isForeign = null } = {}) {
   const decoder = new TextDecoder('utf-8', { fatal: true });
   /** @type {{ line: number, error: string }[]} */
   const errors = [];
   let written = 0;
   let failed = 0;
+  let foreign = 0;
   let line = 0;
   /** @type {{ line: number, key: string, text: string }[]} */
   let batch = [];
@@ -148,6 +150,10 @@ async function importRows(stream, table, { longestLine = LONGEST_LINE } = {}) {
       fail(line, row.error);
       continue;
     }
+    if (isForeign?.(row.key)) {
+      foreign += 1;
+      continue;
+    }
     batch.push({ line, ...row });
     bytes += content.length;
     if (batch.length >= BATCH_ROWS || bytes >= BATCH_BYTES) await flush();
@@ -155,7 +161,7 @@ async function importRows(stream, table, { longestLine = LONGEST_LINE } = {}) {
   await flush();
   await writing;
   errors.sort((a, b) => a.line - b.line);
-  return { written, failed, errors, errorsTruncated: failed > errors.length };
+  return { written, failed, foreign, errors, errorsTruncated: failed > errors.length };
 }
 
 module.exports = { importRows, linesOf };

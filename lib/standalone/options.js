@@ -5,6 +5,7 @@
 const fs = require('node:fs');
 const net = require('node:net');
 const { parseArgs } = require('node:util');
+const { isName, parseNodes } = require('./nodes.js');
 
 const USAGE = `Usage: npm start -- [options]
 
@@ -15,10 +16,14 @@ A render queue on its own: claims and results over HTTP, rows in an embedded dat
   --workers N      worker threads that answer requests (4)
   --data DIR       where the rows are kept (./data)
   --config FILE    JSON: routes, priority, leases, ... (DIR/config.json)
+  --node NAME      this node's name, where there are several
+  --nodes LIST     all nodes of the ring, this one included, and where each
+                   answers: NAME=URL,NAME=URL,...; each keeps its own share
   --token T        ask every request for "authorization: Bearer T"; the
                    environment's QUEUE_TOKEN does the same unseen by ps
   --sitemap FILE   import a sitemap or a sitemap index, gzip or not
-  --sample N       add N rows shaped like a retail site (20000 when DIR is empty)
+  --sample N       add N rows shaped like a retail site (20000 when DIR is empty,
+                   without --node)
   --fleet N        run N simulated renderers against the HTTP interface
   --help           this text
 `;
@@ -60,6 +65,15 @@ function isLoopback(host) {
   return net.isIPv4(host) && host.startsWith('127.');
 }
 
+/** @param {string} text @param {string} node */
+function readNodes(text, node) {
+  try {
+    return parseNodes(text, node);
+  } catch (error) {
+    throw new UsageError(`--nodes: ${/** @type {Error} */ (error).message}.`);
+  }
+}
+
 /** @param {string[]} args */
 function readOptions(args) {
   let values;
@@ -72,6 +86,8 @@ function readOptions(args) {
         workers: { type: 'string' },
         data: { type: 'string' },
         config: { type: 'string' },
+        node: { type: 'string' },
+        nodes: { type: 'string' },
         token: { type: 'string' },
         sitemap: { type: 'string' },
         sample: { type: 'string' },
@@ -95,6 +111,12 @@ function readOptions(args) {
       `--host ${host} can be reached from other machines: give a --token that requests must carry.`,
     );
   }
+  if (values.node !== undefined && !isName(values.node)) {
+    throw new UsageError('--node must be a name, not empty.');
+  }
+  if (values.nodes !== undefined && values.node === undefined) {
+    throw new UsageError('--nodes says who is in the ring: say with --node which of them this is.');
+  }
   return {
     help: values.help === true,
     host,
@@ -102,6 +124,8 @@ function readOptions(args) {
     workers: wholeNumber('workers', values.workers, { from: 1, to: 64, otherwise: 4 }),
     data: values.data ?? './data',
     config: values.config,
+    node: values.node,
+    nodes: values.nodes === undefined ? undefined : readNodes(values.nodes, String(values.node)),
     token: values.token,
     sitemap: values.sitemap,
     sample:

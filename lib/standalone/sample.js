@@ -136,7 +136,7 @@ function sampleRow(index, { seed = 1, now, carried = false }) {
  *
  * @param {{ write(writes: import('./table.js').TableWrite[]): Promise<(object | null)[]> }} table
  * @param {number} rows
- * @param {{ seed?: number, now: number, carried?: boolean, onProgress?: (done: number) => void }} options
+ * @param {{ seed?: number, now: number, carried?: boolean, isForeign?: ((key: string) => boolean) | null, onProgress?: (done: number) => void }} options
  * @returns {Promise<number>} how many were written
  */
 async function writeSample(table, rows, options) {
@@ -146,6 +146,7 @@ async function writeSample(table, rows, options) {
     const writes = [];
     for (let index = start; index < Math.min(start + chunk, rows); index++) {
       const row = sampleRow(index, options);
+      if (options.isForeign?.(row.cacheKey)) continue;
       writes.push({ key: row.cacheKey, row, ifVersion: 0 });
     }
     for (const one of await table.write(writes)) if (one) written += 1;

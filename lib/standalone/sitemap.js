@@ -40,6 +40,7 @@ const MOST_PROBLEMS = 100;
  * @property {number} written
  * @property {number} unchanged  rows that were there with the same cadence already
  * @property {number} skipped  entries that named no page
+ * @property {number} foreign  pages of other nodes, left to them
  * @property {Problem[]} problems  the first hundred
  * @property {string[]} notFetched  sitemaps that an index names elsewhere
  *
@@ -276,10 +277,11 @@ async function* bytesOf(file, onBytes) {
  * @param {object} options
  * @param {Target} options.table
  * @param {number} options.now
+ * @param {((key: string) => boolean) | null} [options.isForeign]  of another node
  * @param {(progress: { bytes: number, totalBytes: number, urls: number }) => void} [options.onProgress]
  * @returns {Promise<Report>}
  */
-async function importSitemap(file, { table, now, onProgress }) {
+async function importSitemap(file, { table, now, isForeign, onProgress }) {
   /** @type {Report} */
   const report = {
     files: 0,
@@ -287,6 +289,7 @@ async function importSitemap(file, { table, now, onProgress }) {
     written: 0,
     unchanged: 0,
     skipped: 0,
+    foreign: 0,
     problems: [],
     notFetched: [],
   };
@@ -315,6 +318,8 @@ async function importSitemap(file, { table, now, onProgress }) {
       if ('reason' in page) {
         report.skipped += 1;
         complain({ file: from, line: entry.line, reason: page.reason });
+      } else if (isForeign?.(page.key)) {
+        report.foreign += 1;
       } else {
         pages.push(page);
       }

@@ -12,6 +12,7 @@ const { Feeder } = require('../feeder.js');
 const { TAKEN } = require('./acceptor.js');
 const { Board, PULSE_MS } = require('./board.js');
 const { createApi, createServer } = require('./http.js');
+const { Nodes } = require('./nodes.js');
 const { openTable } = require('./table.js');
 
 /**
@@ -29,6 +30,7 @@ const { openTable } = require('./table.js');
  */
 
 const KEEPER_NAME = 'render-queue';
+const DEFAULT_NODE = 'localhost';
 const DEFAULT_INTERVAL = 86_400_000;
 const DRAIN_MS = 1_500;
 
@@ -42,9 +44,13 @@ function run(data) {
   const pulse = new Pulse(data.pulse);
   const table = openTable(data.data, data.connection);
   const keeper = QueueKeeper.open(KEEPER_NAME, data.keeper);
+  const { node = DEFAULT_NODE, nodes: named = [] } = data.keeper;
+  const nodes = new Nodes({ table, named });
   const api = createApi({
     keeper,
     table,
+    nodes,
+    node,
     token: data.token,
     defaultInterval: data.keeper.defaultInterval ?? DEFAULT_INTERVAL,
     count: (counter) => board.count(counter),
@@ -68,6 +74,7 @@ function run(data) {
     const mine = new Feeder({
       keeper: handle,
       table,
+      peers: () => nodes.names(),
       snapshot: data.snapshot,
       verifyEveryMs: data.verifyEveryMs,
       pulse,
