@@ -185,6 +185,8 @@ export interface WalkReport {
   malformed: number;
   partial: boolean;
   repaired: number;
+  /** Writes put right whose event came afterwards: they are no longer among those above. */
+  late: number;
   ms: number;
 }
 
@@ -200,6 +202,13 @@ export interface Walk {
    * `repair`; none where the walk was partial.
    */
   end(end?: { partial?: boolean; unreadable?: number }): WalkReport & { suspects: string[] };
+  /**
+   * `end`, off this thread: where rows have gone by the hundred thousand, it would hold the event loop up. The suspects are then
+   * handed out by `nextSuspects`. Rejects with `E_WALK`, `E_DEPOSED`.
+   */
+  endAsync(end?: { partial?: boolean; unreadable?: number }): Promise<WalkReport>;
+  /** The next `n` suspects of a walk that `endAsync` has ended; none once all have been handed out. */
+  nextSuspects(n: number): string[];
   /** Gives the walk up. */
   abandon(): void;
 }
@@ -328,7 +337,10 @@ export interface State {
       verify: WalkReport | null;
       lastResync: WalkReport | null;
       topCheck: { at: number | null; checked: number; repaired: number };
+      /** Writes put right since the start. */
       repairedTotal: number;
+      /** Of these, writes whose event came afterwards: late, not missed. */
+      lateTotal: number;
       gainedTotal: number;
       lostTotal: number;
       lastError: string | null;
@@ -424,9 +436,19 @@ export declare class QueueKeeper {
    * that had peers. A wrong patch changes nothing and throws a `TypeError`.
    */
   configure(patch: KeeperPatch): { moved: number; dropped: number };
+  /**
+   * The same, the rows gone through by another thread: this one is not held up. The new options hold from the call on. Of several
+   * under way at once, one tells of all the rows moved and dropped. A wrong patch throws at the call.
+   */
+  configureAsync(patch: KeeperPatch): Promise<{ moved: number; dropped: number }>;
 
   /** Begins a walk over the table; one under way ends (`E_WALK` for it). Throws `E_DEPOSED`. */
   beginWalk(kind: 'load' | 'verify'): Walk;
+  /**
+   * The same, off this thread: after a walk that was given up, every row is gone through before the next begins (0.2 s for a
+   * million). Rejects with `E_DEPOSED`.
+   */
+  beginWalkAsync(kind: 'load' | 'verify'): Promise<Walk>;
 
   /**
    * Keys to read from the table now and hand to `repair`: up to `n` that events have flagged, then those of the best `n` due rows that have not

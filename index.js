@@ -76,6 +76,11 @@ function checkCount(n, name) {
   }
 }
 
+/** @param {unknown} kind */
+function checkWalkKind(kind) {
+  if (kind !== 'load' && kind !== 'verify') throw new TypeError("kind must be 'load' or 'verify'");
+}
+
 /** @param {unknown} token @returns {asserts token is number} */
 function checkToken(token) {
   if (typeof token !== 'number' || !Number.isSafeInteger(token) || token < 0) {
@@ -429,12 +434,29 @@ class QueueKeeper {
     return { moved, dropped };
   }
 
+  /** @param {object} patch */
+  configureAsync(patch) {
+    const json = checkPatch(patch, this.#classify !== undefined);
+    return withCode(async () => {
+      const [moved, dropped] = await native.configureAsync(this.#flushed, json);
+      return { moved, dropped };
+    });
+  }
+
   /** @param {'load' | 'verify'} kind */
   beginWalk(kind) {
-    if (kind !== 'load' && kind !== 'verify')
-      throw new TypeError("kind must be 'load' or 'verify'");
+    checkWalkKind(kind);
     const number = native.beginWalk(this.#flushed, kind === 'load');
     return new Walk(number, () => this.#flushed, this.#classify);
+  }
+
+  /** @param {'load' | 'verify'} kind */
+  beginWalkAsync(kind) {
+    checkWalkKind(kind);
+    return withCode(async () => {
+      const number = await native.beginWalkAsync(this.#flushed, kind === 'load');
+      return new Walk(number, () => this.#flushed, this.#classify);
+    });
   }
 
   /** @param {number} [n] */
@@ -539,10 +561,21 @@ class Named {
   }
 }
 
+/** @param {{partial?: boolean, unreadable?: number}} end */
+function checkEnd(end) {
+  if (!isObject(end)) throw new TypeError(`end must be an object, not ${describe(end)}`);
+  const { partial = false, unreadable = 0 } = end;
+  if (typeof partial !== 'boolean') throw new TypeError('partial must be a boolean');
+  checkCount(unreadable, 'unreadable');
+  return { partial, unreadable };
+}
+
 class Walk {
   #number;
   #handle;
   #packer;
+  /** What `endAsync` came to: it hands out the suspects. @type {any} */
+  #ended = null;
 
   /** @param {number} number @param {() => number} handle the keeper's, once it has all that was applied @param {any} classify */
   constructor(number, handle, classify) {
@@ -571,12 +604,25 @@ class Walk {
 
   /** @param {{partial?: boolean, unreadable?: number}} [end] */
   end(end = {}) {
-    if (!isObject(end)) throw new TypeError(`end must be an object, not ${describe(end)}`);
-    const { partial = false, unreadable = 0 } = end;
-    if (typeof partial !== 'boolean') throw new TypeError('partial must be a boolean');
-    checkCount(unreadable, 'unreadable');
+    const { partial, unreadable } = checkEnd(end);
     const [report, ...suspects] = native.endWalk(this.#handle(), this.#number, partial, unreadable);
     return { ...JSON.parse(report), suspects };
+  }
+
+  /** @param {{partial?: boolean, unreadable?: number}} [end] */
+  endAsync(end = {}) {
+    const { partial, unreadable } = checkEnd(end);
+    return withCode(async () => {
+      const handle = this.#handle();
+      this.#ended = await native.endWalkAsync(handle, this.#number, partial, unreadable);
+      return JSON.parse(this.#ended.report);
+    });
+  }
+
+  /** @param {number} n @returns {string[]} */
+  nextSuspects(n) {
+    checkCount(n, 'n');
+    return this.#ended === null ? [] : this.#ended.nextSuspects(n);
   }
 
   abandon() {

@@ -955,9 +955,127 @@ describe('walks, head checks and repairs', () => {
     assert.equal(keeper.describe('kept')?.dueAt, LATER.nextRenderTime);
     assert.equal(keeper.size, 2);
   });
+
+  test('a write whose event comes after the walk was late, not missed: the state is exact again', () => {
+    const keeper = manual();
+    keeper.applyAll([put('moved'), put('deleted')]);
+    const walk = keeper.beginWalk('verify');
+    walk.rows([
+      { cacheKey: 'new', ...DUE, version: 7 },
+      { cacheKey: 'moved', ...LATER, version: 8 },
+    ]);
+    const { suspects } = walk.end();
+    assert.deepEqual(suspects, ['deleted']);
+    keeper.repair('deleted', null);
+    assert.equal(trustOf(keeper).verify.repaired, 3);
+    assert.equal(keeper.state().trust.exact, false);
+    keeper.apply({ ...put('moved', LATER), version: 9 });
+    assert.equal(trustOf(keeper).verify.repaired, 3, 'another write of the same row');
+    keeper.applyAll([
+      { ...put('new'), version: 7 },
+      { ...put('moved', LATER), version: 8 },
+      gone('deleted'),
+    ]);
+    const { verify, repairedTotal, lateTotal } = trustOf(keeper);
+    assert.deepEqual(
+      [verify.missing, verify.mismatched, verify.phantoms, verify.repaired, verify.late],
+      [0, 0, 0, 0, 3],
+    );
+    assert.deepEqual([repairedTotal, lateTotal], [3, 3]);
+    assert.equal(keeper.state().trust.exact, true);
+  });
+
+  test('of two reads of a key under way, the older is never taken for the newer: the key is read again', () => {
+    const keeper = manual();
+    keeper.applyAll([put('claimed'), put('checked'), put('walked')]);
+    const [job] = keeper.claim(1).jobs;
+    assert.equal(job.key, 'claimed');
+    assert.deepEqual(keeper.headCheck(), ['checked', 'walked']);
+    const walk = keeper.beginWalk('verify');
+    walk.rows(['claimed', 'checked'].map((cacheKey) => ({ cacheKey, ...LATER })));
+    // Both were read before the walk came to them.
+    assert.equal(keeper.confirm(job.token, DUE), true);
+    assert.equal(keeper.repair('checked', DUE), false);
+    for (const key of ['claimed', 'checked'])
+      assert.equal(keeper.describe(key)?.dueAt, LATER.nextRenderTime, key);
+    assert.equal(keeper.repair('walked', DUE), false);
+    walk.end();
+    assert.deepEqual(keeper.headCheck().sort(), ['checked', 'claimed']);
+  });
+
+  test('a row leased before a walk began does not keep the walk from putting it right', () => {
+    const keeper = manual();
+    keeper.apply(put('page'));
+    const [{ token }] = keeper.claim(1).jobs;
+    const walk = keeper.beginWalk('verify');
+    assert.equal(keeper.confirm(token, DUE), true);
+    walk.rows([{ cacheKey: 'page', ...LATER }]);
+    assert.equal(walk.end().mismatched, 1);
+    assert.equal(keeper.describe('page')?.dueAt, LATER.nextRenderTime);
+  });
+
+  test('off the calling thread a walk begins and ends the same, its suspects handed out bit by bit', async () => {
+    const keeper = manual();
+    keeper.applyAll(Array.from({ length: 10 }, (_, i) => put(`gone ${i}`)));
+    keeper.beginWalk('verify').abandon();
+    const walk = await keeper.beginWalkAsync('verify');
+    walk.rows([{ cacheKey: 'new', ...DUE }]);
+    const ending = walk.endAsync();
+    assert.deepEqual(walk.nextSuspects(5), [], 'not before it has ended');
+    const report = await ending;
+    assert.deepEqual([report.missing, report.scanned], [1, 1]);
+    const suspects = [3, 0, 100, 1].map((n) => walk.nextSuspects(n));
+    assert.deepEqual(
+      suspects.map((keys) => keys.length),
+      [3, 0, 7, 0],
+    );
+    assert.deepEqual(
+      suspects.flat().sort(),
+      Array.from({ length: 10 }, (_, i) => `gone ${i}`),
+    );
+    await assert.rejects(walk.endAsync(), { code: 'E_WALK' });
+    assert.throws(() => walk.endAsync(/** @type {any} */ ({ partial: 1 })), TypeError);
+    assert.throws(() => keeper.beginWalkAsync(/** @type {any} */ ('')), TypeError);
+    keeper.close();
+    await assert.rejects(keeper.beginWalkAsync('verify'), { code: 'E_CLOSED' });
+  });
 });
 
 describe('configure', () => {
+  test('off the calling thread it does the same, and the new options hold from the call on', async () => {
+    const keeper = manual();
+    keeper.applyAll(Array.from({ length: 1_000 }, (_, i) => put(`https://shop.example/${i}`)));
+    const done = keeper.configureAsync({ defaultInterval: HOUR });
+    keeper.apply(put('https://shop.example/new'));
+    assert.equal(keeper.describe('https://shop.example/new')?.cadenceMs, HOUR);
+    assert.deepEqual(await done, { moved: 1_000, dropped: 0 });
+    assert.equal(keeper.classCount, 1);
+    assert.throws(
+      () => keeper.configureAsync(/** @type {any} */ ({ defaultInterval: 0 })),
+      TypeError,
+    );
+    keeper.validate();
+  });
+
+  test('once a node has left, nothing due means unready until a walk has fetched its rows', () => {
+    const keeper = manual({ node: 'a', nodes: ['b'] });
+    keeper.takeFeeder();
+    keeper.beginWalk('load').end();
+    keeper.setPhase('live');
+    assert.equal(keeper.status, 'empty');
+    const walk = keeper.beginWalk('verify');
+    keeper.configure({ nodes: ['b', 'c'] });
+    assert.equal(keeper.status, 'empty', 'a node more takes rows away');
+    keeper.configure({ nodes: ['c'] });
+    assert.equal(keeper.status, 'unready');
+    assert.equal(keeper.state().trust.exact, false);
+    walk.end();
+    assert.equal(keeper.status, 'unready', 'what it had walked past already is not known');
+    keeper.beginWalk('verify').end();
+    assert.equal(keeper.status, 'empty');
+    assert.equal(keeper.state().trust.exact, true);
+  });
+
   test('reclassifies the kept rows in memory and tells how many moved', () => {
     const keeper = manual();
     keeper.applyAll([

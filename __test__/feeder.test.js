@@ -498,6 +498,32 @@ describe('a closed subscription', () => {
     await until('the walk', () => keeper.state().trust.exact);
   });
 
+  test('is followed by one more walk where the first put something right: then the state is exact', async () => {
+    /** @type {((why: Error) => void)[]} */
+    const closers = [];
+    const open = gate();
+    const feeder = feed({
+      headCheckEveryMs: 1_000_000,
+      table: faulty({
+        subscribe: async (listener, onClose) => {
+          closers.push(onClose);
+          if (closers.length > 1) await open.opened;
+          return table.subscribe(listener, onClose);
+        },
+      }),
+    });
+    await live(() => keeper.state().trust.exact);
+    /** @type {number[]} */
+    const repaired = [];
+    feeder.on('walked', ({ report }) => repaired.push(report.repaired));
+    closers[0](new Error('the store let go'));
+    await until('the second try', () => closers.length === 2);
+    for (let i = 0; i < 5; i++) await table.put(`new:${i}`, { nextRenderTime: 1 });
+    open.open();
+    await until('the state to be exact', () => keeper.state().trust.exact);
+    assert.deepEqual(repaired, [5, 0]);
+  });
+
   test('the real table’s, when its writing thread dies', async () => {
     feed();
     await live();

@@ -112,8 +112,8 @@ const CANARIES = {
   'a walk whose rows overwrite newer events': {
     keeper: (keeper) =>
       but(keeper, {
-        beginWalk(/** @type {'load' | 'verify'} */ kind) {
-          const walk = keeper.beginWalk(kind);
+        async beginWalkAsync(/** @type {'load' | 'verify'} */ kind) {
+          const walk = await keeper.beginWalkAsync(kind);
           /** @type {any[]} */
           const all = [];
           return {
@@ -122,11 +122,11 @@ const CANARIES = {
               walk.rows(rows);
               all.push(...rows);
             },
-            end(/** @type {any} */ how) {
+            endAsync(/** @type {any} */ how) {
               keeper.applyAll(
                 all.map(({ version, ...value }) => ({ type: 'put', id: value.cacheKey, value })),
               );
-              return walk.end(how);
+              return walk.endAsync(how);
             },
           };
         },
@@ -145,14 +145,14 @@ const CANARIES = {
   'a feeder that drops unread what a walk did not see': {
     keeper: (keeper) =>
       but(keeper, {
-        beginWalk(/** @type {'load' | 'verify'} */ kind) {
-          const walk = keeper.beginWalk(kind);
+        async beginWalkAsync(/** @type {'load' | 'verify'} */ kind) {
+          const walk = await keeper.beginWalkAsync(kind);
           return {
             ...walk,
-            end(/** @type {any} */ how) {
-              const report = walk.end(how);
-              for (const key of report.suspects) keeper.repair(key, null);
-              return { ...report, suspects: [] };
+            async endAsync(/** @type {any} */ how) {
+              const report = await walk.endAsync(how);
+              for (const key of walk.nextSuspects(1e9)) keeper.repair(key, null);
+              return report;
             },
           };
         },

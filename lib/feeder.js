@@ -28,7 +28,7 @@ const { existsSync } = require('node:fs');
  * @typedef {import('../index.js').Walk} Walk
  *
  * What the feeder uses of the keeper.
- * @typedef {Pick<import('../index.js').QueueKeeper, 'apply' | 'beginWalk' | 'configure' | 'headCheck'
+ * @typedef {Pick<import('../index.js').QueueKeeper, 'apply' | 'beginWalkAsync' | 'configureAsync' | 'headCheck'
  *   | 'loadSnapshot' | 'nextChange' | 'repair' | 'saveSnapshot' | 'setPhase' | 'state' | 'status'
  *   | 'takeFeeder' | 'version'>} Keeper
  *
@@ -127,9 +127,11 @@ class Feeder extends EventEmitter {
   #isLoaded = false;
   /** Grows whenever something may be missed, or gained, that only a walk that begins later finds. */
   #gaps = 0;
+  /** A gap has not been closed by a walk yet. */
+  #isResyncing = false;
   /** Events that have come. */
   #heard = 0;
-  /** Grows when a walk begins, and with every chunk that it has handed over. */
+  /** Grows with every chunk that a walk has handed over. */
   #taken = 0;
   /** Keys handed out to be read are all read before others are handed out. @type {Promise<unknown>} */
   #reading = Promise.resolve();
@@ -194,14 +196,17 @@ class Feeder extends EventEmitter {
   /**
    * Changes the keeper's configuration. After a change of nodes, a verification fetches the rows gained.
    *
-   * @param {any} patch  as `keeper.configure` takes it
+   * @param {any} patch  as `keeper.configureAsync` takes it: a wrong one throws
    */
-  configure(patch) {
+  async configure(patch) {
     const ofNodes = patch.nodes !== undefined || patch.node !== undefined;
-    if (ofNodes) this.#noteGap();
-    const outcome = this.#keeper.configure(patch);
-    if (ofNodes) this.verify().catch(() => {});
-    this.#checkStatus();
+    const going = this.#keeper.configureAsync(patch);
+    if (ofNodes) {
+      this.#noteGap();
+      this.verify().catch(() => {});
+    }
+    const outcome = await going;
+    this.checkStatus();
     return outcome;
   }
 
@@ -285,11 +290,15 @@ class Feeder extends EventEmitter {
         const requests = this.#requests;
         this.#requests = [];
         this.#wake = deferred();
+        const afterGap = this.#isResyncing;
+        let again = false;
         try {
           const report = await Promise.race([this.#walk(), closed.promise]);
           for (const request of requests) request.resolve(report);
           failures = 0;
           onWalked();
+          // What was written during a gap has been put right, and counts as missed until a walk finds nothing more.
+          again = afterGap && report.repaired > 0;
           if (report.repaired > 0 && heard === this.#heard) {
             closed.reject(new Error('rows were written, and no event came'));
           }
@@ -303,7 +312,7 @@ class Feeder extends EventEmitter {
           this.#log('warn', `the walk failed (${messageOf(error)}): it is tried again`);
           if (!this.#isLoaded) this.#fail(error);
         }
-        if (failures > 0 || this.#requests.length === 0) {
+        if (failures > 0 || (this.#requests.length === 0 && !again)) {
           const pause = failures > 0 ? this.#backoff(failures) : this.#options.verifyEveryMs;
           const wake = failures > 0 ? [] : [this.#wake.promise];
           await this.#sleep(pause, [closed.promise, ...wake]);
@@ -324,11 +333,11 @@ class Feeder extends EventEmitter {
       if (!this.#isLoaded) this.#keeper.setPhase('waiting-for-peers');
       await this.#sleep(250);
     }
-    this.#followPeers();
+    await this.#followPeers();
   }
 
-  /** @returns {boolean} whether the nodes have changed */
-  #followPeers() {
+  /** @returns {Promise<boolean>} whether the nodes have changed */
+  async #followPeers() {
     const names = this.#options.peers?.() ?? [];
     const text = JSON.stringify([...names].sort());
     // A list that is empty for a moment is a list not yet read.
@@ -337,14 +346,16 @@ class Feeder extends EventEmitter {
     // Before anything is changed: one that has been deposed is told so here.
     if (!this.#isLoaded) this.#keeper.setPhase('loading');
     this.#noteGap();
-    this.#keeper.configure({ nodes: names });
+    await this.#keeper.configureAsync({ nodes: names });
     return true;
   }
 
   /** From here on what is kept may not be all: a walk that begins now, or later, puts it right. */
   #noteGap() {
     this.#gaps += 1;
-    if (this.#isLoaded) this.#keeper.setPhase('live', { resyncing: true });
+    if (!this.#isLoaded) return;
+    this.#isResyncing = true;
+    this.#keeper.setPhase('live', { resyncing: true });
   }
 
   // Events
@@ -371,15 +382,22 @@ class Feeder extends EventEmitter {
     const kind = this.#isLoaded ? 'verify' : 'load';
     if (kind === 'load') this.#keeper.setPhase('loading');
     const gaps = this.#gaps;
-    const walk = this.#keeper.beginWalk(kind);
-    this.#taken += 1;
     /** @type {{ open: Walk | null }} */
-    const current = { open: walk };
+    const current = { open: null };
     this.#current = current;
     const mustBeCurrent = () => {
       if (this.#current !== current) throw new Ended('the walk was given up');
     };
     try {
+      // No key is being read meanwhile: its repair would keep the walk from putting right what was written since.
+      const walk = await this.#alone(async () => {
+        mustBeCurrent();
+        const begun = await this.#keeper.beginWalkAsync(kind);
+        if (this.#current === current) current.open = begun;
+        else this.#abandon(begun);
+        return begun;
+      });
+      mustBeCurrent();
       const outcome = await this.#readAll((rows) => {
         mustBeCurrent();
         this.#taken += 1;
@@ -390,18 +408,22 @@ class Feeder extends EventEmitter {
       const report = await this.#alone(async () => {
         mustBeCurrent();
         current.open = null;
-        const { suspects, ...ended } = walk.end(outcome);
-        const { gone, different } = await this.#readAndRepairAll(suspects, mustBeCurrent);
-        ended.phantoms += gone;
-        ended.mismatched += different;
-        if (kind === 'verify') ended.repaired += gone + different;
-        return ended;
+        const ended = await walk.endAsync(outcome);
+        for (;;) {
+          const suspects = walk.nextSuspects(this.#options.chunkRows);
+          if (suspects.length === 0) return ended;
+          const { gone, different } = await this.#readAndRepairAll(suspects, mustBeCurrent);
+          ended.phantoms += gone;
+          ended.mismatched += different;
+          if (kind === 'verify') ended.repaired += gone + different;
+        }
       });
       mustBeCurrent();
       this.#isLoaded = true;
       // What came to be unknown since it began, and what it did not read, is for the next.
       const settled = gaps === this.#gaps && !report.partial;
-      this.#keeper.setPhase('live', settled || kind === 'load' ? { resyncing: !settled } : {});
+      this.#isResyncing = !settled && (this.#isResyncing || kind === 'load');
+      this.#keeper.setPhase('live', { resyncing: this.#isResyncing });
       this.#checkStatus();
       this.#tell(kind, report);
       this.emit('walked', { kind, report });
@@ -415,7 +437,7 @@ class Feeder extends EventEmitter {
    * Missed, gained and lost, each by itself: only the first is a fault.
    *
    * @param {'load' | 'verify'} kind
-   * @param {Omit<ReturnType<Walk['end']>, 'suspects'>} report
+   * @param {import('../index.js').WalkReport} report
    */
   #tell(kind, report) {
     const { owned, missing, mismatched, phantoms, repaired, gained, lost } = report;
@@ -434,8 +456,13 @@ class Feeder extends EventEmitter {
   #giveUpWalk() {
     const walk = this.#current?.open;
     this.#current = null;
+    if (walk) this.#abandon(walk);
+  }
+
+  /** @param {Walk} walk */
+  #abandon(walk) {
     try {
-      walk?.abandon();
+      walk.abandon();
     } catch (error) {
       // Of a feeder that has ended, the handle may be closed already.
       if (!isDeposed(error) && this.#life === 'running') throw error;
@@ -572,7 +599,7 @@ class Feeder extends EventEmitter {
   }
 
   async #checkHead() {
-    if (this.#options.peers && this.#followPeers()) this.verify().catch(() => {});
+    if (this.#options.peers && (await this.#followPeers())) this.verify().catch(() => {});
     await this.#alone(() =>
       this.#readAndRepairAll(this.#keeper.headCheck(this.#options.headRows), () => {}),
     );
@@ -629,8 +656,7 @@ class Feeder extends EventEmitter {
         return null;
       }
       this.#mustRun();
-      // What a walk has handed over in between may be this row, and newer. And where one has only begun, a repair
-      // would keep it from putting right what was written since this row was read.
+      // What a walk has handed over in between may be this row, and newer.
     } while (taken !== this.#taken);
     if (!this.#keeper.repair(key, row)) return null;
     this.#checkStatusSoon();

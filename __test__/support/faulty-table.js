@@ -73,7 +73,6 @@ class FaultyTable {
   /** @type {() => number} */
   #mono;
   #versions;
-  #owns;
   /** The last version given out, kept in ms as Harper's are. */
   #version = 1_700_000_000_000;
   /** The highest version that has arrived of each key. @type {Map<string, number>} */
@@ -90,10 +89,8 @@ class FaultyTable {
    * @param {number} options.seed
    * @param {() => number} options.mono
    * @param {boolean} options.versions  events and rows carry one
-   * @param {(key: string) => boolean} options.owns  whether the feeder's node owns the key now
    */
-  constructor({ seed, mono, versions, owns }) {
-    this.#owns = owns;
+  constructor({ seed, mono, versions }) {
     this.#random = random(seed);
     this.#mono = mono;
     this.#versions = versions;
@@ -354,9 +351,7 @@ class FaultyTable {
     // An older one is refused only where it is known that there is a newer one: where that was lost, it is not.
     const version = /** @type {number} */ (event.version);
     const isNewest = !(version < (this.#heardVersions.get(event.id) ?? 0));
-    // The keeper remembers no version of a row that is not its own, though it may come to be.
-    if (this.#versions && isNewest && this.#owns(event.id))
-      this.#heardVersions.set(event.id, version);
+    if (this.#versions && isNewest) this.#heardVersions.set(event.id, version);
     if (this.#versions && !forgotten && !isNewest) return;
     const stored = this.rows.get(event.id);
     const isLast = event.type === 'put' ? stored?.row === event.value : stored === undefined;

@@ -312,8 +312,11 @@ class ModelKeeper {
     if (!['put', 'patch', 'delete', 'invalidate'].includes(type)) return 'ignored';
     if (typeof id !== 'string') return 'malformed';
     if (!this.owns(id)) {
-      // Owned again before a read of it is answered, that read is still older than this event.
+      // Owned again before a read of it is answered, that read is still older than this event; and so are older events.
       this.touched.set(id, ++this.seq);
+      if (Number.isFinite(version)) {
+        this.versions.set(id, Math.max(version, this.versions.get(id) ?? version));
+      }
       return 'ignored';
     }
     if (type === 'patch' || (type === 'put' && (value === undefined || value === null))) {
@@ -507,13 +510,13 @@ class ModelKeeper {
     if (reading !== null && this.isDue(reading)) {
       if (!touched) {
         lease.dueMinute = reading.minute;
-        this.place(key, reading, false);
+        if (this.place(key, reading, false)) this.overtake(key, null);
       }
       return true;
     }
     entry.lease = null;
     Object.assign(entry, lease.before);
-    if (!touched) this.place(key, reading, false);
+    if (!touched && this.place(key, reading, false)) this.overtake(key, null);
     this.noteMove(key);
     return false;
   }
@@ -629,7 +632,23 @@ class ModelKeeper {
       if (asked.flaggedMono !== null) this.flagged.add(key);
       return false;
     }
-    return this.place(key, row === null ? null : this.read(key, row), false);
+    const changed = this.place(key, row === null ? null : this.read(key, row), false);
+    if (changed) this.overtake(key, this.entries.get(key)?.lease ?? null);
+    return changed;
+  }
+
+  /**
+   * A read has put right what was kept: others under way may be older. They do not count, and the key is read again.
+   *
+   * @param {string} key @param {{ claimedAt: number } | null} lease
+   */
+  overtake(key, lease) {
+    const asked = this.asked.get(key);
+    const reading = asked !== undefined && !this.touchedSince(key, asked.since);
+    const leased = lease !== null && !this.touchedSince(key, lease.claimedAt);
+    if (reading) asked.since = -1;
+    if (leased) lease.claimedAt = -1;
+    if (reading || leased) this.flagged.add(key);
   }
 
   /** A key is handed out to be read. @param {string} key @param {boolean} flagged */
@@ -675,7 +694,10 @@ class ModelKeeper {
           if (this.touchedSince(key, began)) continue;
           const had = this.rows.has(key);
           const changed = this.place(key, owned ? this.read(key, row) : null, false);
-          if (changed) report[had ? 'mismatched' : 'missing']++;
+          if (changed) {
+            report[had ? 'mismatched' : 'missing']++;
+            this.overtake(key, this.entries.get(key)?.lease ?? null);
+          }
           if (Number.isFinite(row.version)) {
             this.versions.set(key, Math.max(row.version, this.versions.get(key) ?? row.version));
           }

@@ -575,8 +575,7 @@ function walkBoth(subject, model, op) {
     for (const { key, read: as, version } of part) {
       const row = readRow(model, key, as);
       if (!row) continue;
-      // Whether the version of another node's row is remembered is not promised.
-      const read = version === undefined || !model.owns(key) ? {} : { version };
+      const read = version === undefined ? {} : { version };
       rows.push(dated({ ...row, cacheKey: key, ...read }, model));
     }
     for (const walk of walks) walk.rows(rows);

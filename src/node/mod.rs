@@ -29,8 +29,8 @@ use crate::queue::key::{KeyHasher, from_utf16, to_utf16};
 use crate::queue::lease::{Released, Token};
 use crate::queue::row::Row;
 use crate::queue::time::start_of;
-use crate::queue::trust::{Phase, WalkReport};
-use crate::queue::walk::WalkKind;
+use crate::queue::trust::Phase;
+use crate::queue::walk::{WalkKind, Walked};
 use crate::shared::{self, SLICE, Shared};
 
 /// Numbers an event or row takes: due, interval (or the classifier's cadence), changedAt, urgentAt, demandPeriod, version,
@@ -675,26 +675,54 @@ pub fn explain(handle: u32, key: Utf16String) -> Result<String> {
 #[napi]
 pub fn configure(handle: u32, patch: String) -> Result<Vec<f64>> {
     call(handle, |_, shared| {
-        let patch: Patch = parse(&patch)?;
-        shared.with(|keeper| keeper.configure(patch)).map_err(failed)?;
-        let done = shared.in_slices(|keeper| keeper.reclassify(SLICE)).map_err(failed)?;
-        Ok(vec![done.moved as f64, done.dropped as f64])
+        configured(shared, &patch)?;
+        reclassified(shared)
     })
+}
+
+/// [`configure`], the rows put where they belong by another thread. What is wrong with the patch is thrown at once.
+#[napi]
+pub fn configure_async<'env>(env: &'env Env, handle: u32, patch: String) -> Result<PromiseRaw<'env, Vec<f64>>> {
+    call(handle, |native, shared| {
+        configured(shared, &patch)?;
+        off_thread(env, native.shared.clone(), |shared| reclassified(shared))
+    })
+}
+
+fn configured(shared: &Shared, patch: &str) -> Result<()> {
+    let patch: Patch = parse(patch)?;
+    shared.with(|keeper| keeper.configure(patch)).map_err(failed)
+}
+
+fn reclassified(shared: &Shared) -> Result<Vec<f64>> {
+    let done = shared.in_slices(|keeper| keeper.reclassify(SLICE)).map_err(failed)?;
+    Ok(vec![done.moved as f64, done.dropped as f64])
 }
 
 #[napi]
 pub fn begin_walk(handle: u32, load: bool) -> Result<f64> {
-    let kind = if load { WalkKind::Load } else { WalkKind::Verify };
-    call(handle, |native, shared| {
-        let begun = shared.in_slices(|keeper| {
-            if let Err(err) = native.fed(keeper) {
-                return Some(Err(err));
-            }
-            keeper.abandon_walk();
-            keeper.clean_marks(SLICE * 16).then(|| Ok(keeper.begin_walk(kind) as f64))
-        });
-        begun.map_err(failed)?
+    call(handle, |native, shared| begun(shared, native.epoch.get(), load))
+}
+
+/// [`begin_walk`]; the marks that a walk given up has left are taken off by another thread.
+#[napi]
+pub fn begin_walk_async<'env>(env: &'env Env, handle: u32, load: bool) -> Result<PromiseRaw<'env, f64>> {
+    call(handle, |native, _| {
+        let epoch = native.epoch.get();
+        off_thread(env, native.shared.clone(), move |shared| begun(shared, epoch, load))
     })
+}
+
+fn begun(shared: &Shared, epoch: u64, load: bool) -> Result<f64> {
+    let kind = if load { WalkKind::Load } else { WalkKind::Verify };
+    let begun = shared.in_slices(|keeper| {
+        if let Err(err) = fed(epoch, keeper) {
+            return Some(Err(err));
+        }
+        keeper.abandon_walk();
+        keeper.clean_marks(SLICE * 16).then(|| Ok(keeper.begin_walk(kind) as f64))
+    });
+    begun.map_err(failed)?
 }
 
 /// Rows as a walk has read them. A kind other than 0 is a row whose key cannot be read.
@@ -744,20 +772,61 @@ pub fn end_walk<'env>(
     unreadable: f64,
 ) -> Result<Vec<JsString<'env>>> {
     call(handle, |native, shared| {
-        let done = shared.in_slices(|keeper| {
-            if let Err(err) = native.fed(keeper).and_then(|()| the_walk(keeper, walk)) {
-                return Some(Err(err));
-            }
-            keeper.end_walk(partial, unreadable as u64, SLICE * 16).map(Ok)
-        });
-        let walked = done.map_err(failed)??;
-        let report: WalkReport = walked.report;
-        let mut strings = vec![text(env, json(&report)?.as_bytes())?];
+        let walked = ended(shared, native.epoch.get(), walk, partial, unreadable)?;
+        let mut strings = vec![text(env, json(&walked.report)?.as_bytes())?];
         for key in &walked.suspects {
             strings.push(text(env, key)?);
         }
         Ok(strings)
     })
+}
+
+/// [`end_walk`], by another thread.
+#[napi]
+pub fn end_walk_async<'env>(
+    env: &'env Env,
+    handle: u32,
+    walk: f64,
+    partial: bool,
+    unreadable: f64,
+) -> Result<PromiseRaw<'env, EndedWalk>> {
+    call(handle, |native, _| {
+        let epoch = native.epoch.get();
+        off_thread(env, native.shared.clone(), move |shared| {
+            let walked = ended(shared, epoch, walk, partial, unreadable)?;
+            Ok(EndedWalk { report: json(&walked.report)?, suspects: walked.suspects.into_iter() })
+        })
+    })
+}
+
+fn ended(shared: &Shared, epoch: u64, walk: f64, partial: bool, unreadable: f64) -> Result<Walked> {
+    let done = shared.in_slices(|keeper| {
+        if let Err(err) = fed(epoch, keeper).and_then(|()| the_walk(keeper, walk)) {
+            return Some(Err(err));
+        }
+        keeper.end_walk(partial, unreadable as u64, SLICE * 16).map(Ok)
+    });
+    done.map_err(failed)?
+}
+
+/// What a walk came to, the suspects handed out bit by bit.
+#[napi]
+pub struct EndedWalk {
+    report: String,
+    suspects: std::vec::IntoIter<Vec<u8>>,
+}
+
+#[napi]
+impl EndedWalk {
+    #[napi(getter)]
+    pub fn report(&self) -> Result<String> {
+        boundary(|| Ok(self.report.clone()))
+    }
+
+    #[napi]
+    pub fn next_suspects<'env>(&mut self, env: &'env Env, n: f64) -> Result<Vec<JsString<'env>>> {
+        boundary(|| self.suspects.by_ref().take(n as usize).map(|key| text(env, &key)).collect())
+    }
 }
 
 #[napi]
@@ -887,7 +956,7 @@ fn rejected(err: error::Error) -> napi::Error {
     napi::Error::from_reason(format!("{}: {}", err.status.as_ref(), err.reason))
 }
 
-/// Runs file work where no JavaScript waits for it; a panic poisons the queue.
+/// Runs long work where no JavaScript waits for it; a panic poisons the queue.
 fn off_thread<'env, R: ToNapiValue + Send + 'static>(
     env: &'env Env,
     shared: Arc<Shared>,
@@ -900,7 +969,7 @@ fn off_thread<'env, R: ToNapiValue + Send + 'static>(
                 Err(poisoned())
             })
         });
-        let cut_off = |_| Err(error(Code::Io, "the file work was cut off: the process is ending"));
+        let cut_off = |_| Err(error(Code::Io, "the work was cut off: the process is ending"));
         done.await.unwrap_or_else(cut_off).map_err(rejected)
     };
     env.spawn_future(work).map_err(|err| error(Code::Io, err.reason.clone()))

@@ -1,6 +1,6 @@
 //! Claims: the best rows, leased; and what becomes of the leases.
 
-use super::keeper::{Changed, Judge, Keeper, Kind};
+use super::keeper::{Changed, Judge, Keeper, Kind, Read};
 use super::lease::{Released, Token, Verdict};
 use super::order::{Merge, Place};
 use super::row::Row;
@@ -153,7 +153,7 @@ impl Keeper {
             self.trust.refused[cause as usize] += 1;
             return claim;
         }
-        let (now, minute) = (self.now, self.minute);
+        let (now, minute, walks) = (self.now, self.minute, self.walks);
         let mut granted: Vec<(RowId, Place)> = Vec::new();
         // The merge reads the rows and classes while the lease table changes: they are apart.
         let Keeper { table, classes, config, leases, .. } = &mut *self;
@@ -192,7 +192,7 @@ impl Keeper {
                     continue;
                 }
             }
-            claim.tokens.push(leases.grant(row, place.minute, &settings, now).token);
+            claim.tokens.push(leases.grant(row, place.minute, &settings, walks, now).token);
             granted.push((row, place));
         }
         claim.complete = granted.len() < n && claim.refused.is_none();
@@ -234,7 +234,12 @@ impl Keeper {
                 // It has just been read from the table.
                 self.set_verified(row);
             }
-            self.mark_touched(hash, found, changed);
+            // Of a key leased before the walk began, the walk's own read may well be newer.
+            let newer = self.leases.walks_at_grant(token) == self.walks;
+            if newer || self.walk.as_ref().is_some_and(|walk| walk.has_touched(hash)) {
+                self.mark_touched(hash, found, changed);
+            }
+            self.overtake(hash, found, &key, changed, Read::Leased);
         }
         if let Some(due) = due {
             if !touched {

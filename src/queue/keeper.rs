@@ -10,6 +10,7 @@ use super::config::{Config, Patch};
 use super::counts::MinuteCounts;
 use super::flow::Flow;
 use super::key::KeyHasher;
+use super::late::Unheard;
 use super::lease::Leases;
 use super::order::Merge;
 use super::owner::Ring;
@@ -77,6 +78,26 @@ pub(super) enum Changed {
     Removed,
 }
 
+impl Changed {
+    /// The row that is kept now, where `found` was before.
+    pub(super) fn row(self, found: Option<RowId>) -> Option<RowId> {
+        match self {
+            Changed::Added(row) => Some(row),
+            Changed::Removed => None,
+            Changed::Moved | Changed::Nothing => found,
+        }
+    }
+}
+
+/// Who has read a key from the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Read {
+    /// Whoever leased it.
+    Leased,
+    /// A walk, or whoever was to repair it.
+    Walked,
+}
+
 /// Whether a change is one that flows, or puts right what is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -121,8 +142,11 @@ pub struct Keeper {
     pub(super) leases: Leases,
     pub(super) versions: RecentVersions,
     pub(super) watch: Watch,
+    pub(super) unheard: Unheard,
     pub(super) walk: Option<Walk>,
     pub(super) walks: u64,
+    /// The walk that the last verification's report is of.
+    pub(super) last_verified: u64,
     /// The parity of the last walk's marks: see [`Mark`].
     pub(super) parity: bool,
     /// A walk that did not end has left rows of both parities: from this one on.
@@ -167,8 +191,10 @@ impl Keeper {
             leases: Leases::default(),
             versions: RecentVersions::default(),
             watch: Watch::default(),
+            unheard: Unheard::default(),
             walk: None,
             walks: 0,
+            last_verified: 0,
             parity: false,
             stale_marks: None,
             lost_since_walk: 0,
@@ -237,6 +263,7 @@ impl Keeper {
             + self.leases.bytes()
             + self.versions.bytes()
             + self.watch.bytes()
+            + self.unheard.bytes()
             + self.walk.as_ref().map_or(0, Walk::bytes)
     }
 
@@ -527,11 +554,16 @@ impl Keeper {
         let found = self.table.find(hash, key);
         // A kept row is this node's, once what is not has been dropped after a change of nodes.
         if (found.is_none() || self.reclassify.is_some()) && !self.owns(key) {
+            // Owned again, the key is not taken back to before this event.
+            self.versions.take(hash, version, self.now.mono);
             self.touch(hash, found, key);
             let changed = self.change(hash, found, key, None, Kind::Repair);
             self.mark_touched(hash, found, changed);
             self.count_lost(changed);
             return Outcome::Ignored;
+        }
+        if !self.unheard.is_empty() {
+            self.hear(hash, matches!(event, Event::Gone), version);
         }
         let target = match event {
             Event::Changed => {
@@ -559,24 +591,48 @@ impl Keeper {
         Outcome::Applied
     }
 
-    /// An event has come for a key: whatever was read of it before is old.
-    fn touch(&mut self, hash: u64, found: Option<RowId>, key: &[u8]) {
-        match found {
-            Some(row) if self.table.flagged(row) => {
-                if self.table.noted(row) {
-                    self.leases.touch(row, key);
-                }
-                if self.table.watched(row) {
-                    self.table.set_watched(row, false);
-                    self.watch.touch_watched(hash, self.now.mono);
-                }
-            }
-            Some(_) => {}
-            None => {
-                if self.leases.any_orphans() {
-                    self.leases.touch(NONE, key);
-                }
-                self.watch.touch_unkept(hash, self.now.mono);
+    /// An event has come for a key: whatever was read of it before is old. Returns whether anybody was reading it.
+    fn touch(&mut self, hash: u64, row: Option<RowId>, key: &[u8]) -> bool {
+        let leased = match row {
+            Some(row) => self.table.noted(row) && self.leases.touch(row, key),
+            None => self.leases.any_orphans() && self.leases.touch(NONE, key),
+        };
+        self.touch_watched(hash, row) || leased
+    }
+
+    /// [`Self::touch`], but for leases.
+    fn touch_watched(&mut self, hash: u64, row: Option<RowId>) -> bool {
+        let Some(row) = row else { return self.watch.touch_unkept(hash, self.now.mono) };
+        let watched = self.table.watched(row);
+        if watched {
+            self.table.set_watched(row, false);
+            self.watch.touch_watched(hash, self.now.mono);
+        }
+        watched
+    }
+
+    /// A read has put right what was kept. Whoever else is reading the key may have read it before, or after: his read does not count,
+    /// and the key is read once more.
+    pub(super) fn overtake(&mut self, hash: u64, found: Option<RowId>, key: &[u8], changed: Changed, by: Read) {
+        let row = changed.row(found);
+        let others = changed != Changed::Nothing
+            && match by {
+                Read::Leased => self.touch_watched(hash, row),
+                Read::Walked => self.touch(hash, row, key),
+            };
+        if others {
+            self.watch.flag(hash, key);
+        }
+    }
+
+    /// An event has come: a write that a verification found without it was not missed.
+    fn hear(&mut self, hash: u64, gone: bool, version: f64) {
+        let Some((wrong, walk)) = self.unheard.heard(hash, gone, version, self.now.mono) else { return };
+        self.trust.late_total += 1;
+        match &mut self.walk {
+            Some(under_way) if under_way.is(walk) => under_way.heard(wrong),
+            _ => {
+                self.trust.amend_verify(|report| report.heard(wrong));
             }
         }
     }
@@ -604,12 +660,7 @@ impl Keeper {
     /// A walk under way must not overwrite what has just been said of a key.
     pub(super) fn mark_touched(&mut self, hash: u64, found: Option<RowId>, changed: Changed) {
         let Some(walk) = &mut self.walk else { return };
-        let row = match changed {
-            Changed::Added(row) => Some(row),
-            Changed::Removed => None,
-            Changed::Moved | Changed::Nothing => found,
-        };
-        match row {
+        match changed.row(found) {
             Some(row) => self.set_mark(row, Mark::Touched),
             None => walk.touch_unkept(hash),
         }
@@ -716,6 +767,13 @@ impl Keeper {
         let old = std::mem::replace(&mut self.config, config);
         let ring = Ring::new(&self.config.node, &self.config.nodes);
         let ring_changed = ring != self.ring;
+        if ring_changed && self.epoch > 0 && self.ring.nodes().iter().any(|node| !ring.nodes().contains(node)) {
+            // Rows of a node that has left are this node's now, some of them, and only a walk that begins from here on finds them.
+            self.whole = false;
+            if let Some(walk) = &mut self.walk {
+                walk.gaining();
+            }
+        }
         if ring_changed {
             let former = std::mem::replace(&mut self.ring, ring);
             // Peers that come and go while no walk ends must not pile up: a ring is remembered once, where it was left last.

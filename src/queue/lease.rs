@@ -63,7 +63,7 @@ struct Entry {
     state: State,
     /// The last token has run out, rather than been released.
     expired: bool,
-    /// An event touched the key since the claim.
+    /// Since the claim, an event or a newer read has touched the key.
     touched: bool,
     memory: Memory,
     /// What the memory was before the claim, for a lease that is given back.
@@ -72,6 +72,8 @@ struct Entry {
     due: Minute,
     token: Token,
     granted_at: f64,
+    /// How many walks had begun at the grant.
+    walks: u64,
     /// When the state ends by itself, on the monotonic clock.
     until: f64,
     /// Tells a timer whether it is still meant.
@@ -243,6 +245,7 @@ impl Leases {
             due: 0,
             token: 0,
             granted_at: 0.0,
+            walks: 0,
             until: 0.0,
             stamp: 0,
         };
@@ -354,8 +357,8 @@ impl Leases {
         Verdict::Held { misses, until }
     }
 
-    /// Grants a row that [`Self::consider`] found grantable.
-    pub fn grant(&mut self, row: RowId, due: Minute, settings: &LeaseSettings, now: Now) -> Lease {
+    /// Grants a row that [`Self::consider`] found grantable. `walks` is how many walks have begun so far.
+    pub fn grant(&mut self, row: RowId, due: Minute, settings: &LeaseSettings, walks: u64, now: Now) -> Lease {
         let id = match self.by_row.get(&row) {
             Some(id) => *id,
             None => self.make(row),
@@ -369,6 +372,7 @@ impl Leases {
         entry.token = token;
         entry.due = due;
         entry.granted_at = now.wall;
+        entry.walks = walks;
         entry.touched = false;
         entry.expired = false;
         entry.memory.hold_served = false;
@@ -383,9 +387,14 @@ impl Leases {
         Some((entry.row, entry.orphan.as_deref()))
     }
 
-    /// Whether an event has touched the key since this lease was granted.
+    /// Whether an event, or a newer read, has touched the key since this lease was granted.
     pub fn touched(&self, token: Token) -> bool {
         self.by_token.get(&token).is_some_and(|id| self.entries[*id as usize].touched)
+    }
+
+    /// How many walks had begun when this live lease was granted.
+    pub fn walks_at_grant(&self, token: Token) -> u64 {
+        self.by_token.get(&token).map_or(0, |id| self.entries[*id as usize].walks)
     }
 
     /// The row of a live lease was found due in another minute than at the grant.
@@ -446,11 +455,14 @@ impl Leases {
         Some(until)
     }
 
-    /// An event touched a key.
-    pub fn touch(&mut self, row: RowId, key: &[u8]) {
-        if let Some(id) = self.find(row, key) {
-            self.entry(id).touched = true;
-        }
+    /// An event, or a newer read, touched a key: what whoever leased it has read, or will have, may be older. Returns whether that
+    /// is news to a live lease.
+    pub fn touch(&mut self, row: RowId, key: &[u8]) -> bool {
+        let Some(id) = self.find(row, key) else { return false };
+        let entry = self.entry(id);
+        let news = entry.state == State::Leased && !entry.touched;
+        entry.touched = true;
+        news
     }
 
     /// Whether any key without a row has an entry.

@@ -157,6 +157,11 @@ impl Keeper {
         );
         text.sample("keeper_repaired_total", &[("cause", "missed")], trust.repaired_total);
         text.sample("keeper_repaired_total", &[("cause", "gained")], trust.gained_total);
+        text.counter(
+            "keeper_late",
+            "Of the missed writes put right, those whose event came afterwards.",
+            trust.late_total,
+        );
         text.counter("keeper_lost", "Rows dropped through changes of nodes.", trust.lost_total);
         text.gauge("keeper_rows", "", "Rows kept.", self.table.len());
         text.gauge(

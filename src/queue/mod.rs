@@ -12,6 +12,7 @@ pub mod flow;
 pub mod index;
 pub mod keeper;
 pub mod key;
+pub mod late;
 pub mod lease;
 pub mod metrics;
 pub mod order;

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use super::late::Wrong;
+
 /// Where the keeper is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -103,8 +105,33 @@ pub struct WalkReport {
     pub partial: bool,
     /// Missed writes put right: missing, mismatched and phantoms.
     pub repaired: u64,
+    /// Writes put right whose event came afterwards: they were not missed, and are no longer counted above.
+    pub late: u64,
     /// How long it took.
     pub ms: f64,
+}
+
+impl WalkReport {
+    fn count(&mut self, wrong: Wrong) -> &mut u64 {
+        match wrong {
+            Wrong::Missing => &mut self.missing,
+            Wrong::Mismatched => &mut self.mismatched,
+            Wrong::Phantom => &mut self.phantoms,
+        }
+    }
+
+    /// A missed write was put right.
+    pub(super) fn found(&mut self, wrong: Wrong) {
+        *self.count(wrong) += 1;
+        self.repaired += 1;
+    }
+
+    /// The event of a write that was put right has come.
+    pub(super) fn heard(&mut self, wrong: Wrong) {
+        *self.count(wrong) -= 1;
+        self.repaired -= 1;
+        self.late += 1;
+    }
 }
 
 /// What a check of the queue's head found.
@@ -153,8 +180,10 @@ pub struct Trust {
     pub last_resync: Option<WalkReport>,
     /// The check of the head.
     pub top_check: TopCheck,
-    /// Missed writes put right since the start.
+    /// Writes put right since the start.
     pub repaired_total: u64,
+    /// Of these, writes whose event came afterwards.
+    pub late_total: u64,
     /// Rows gained through changes of nodes since the start.
     pub gained_total: u64,
     /// Rows dropped through changes of nodes since the start.
@@ -166,4 +195,16 @@ pub struct Trust {
     pub refused: [u64; 3],
     /// How long the last snapshot took to write, ms.
     pub snapshot_ms: Option<f64>,
+}
+
+impl Trust {
+    /// Something more is known of what the last verification found. Returns whether there was one.
+    pub(super) fn amend_verify(&mut self, amend: impl Fn(&mut WalkReport)) -> bool {
+        let Some(verify) = &mut self.verify else { return false };
+        if let Some(resync) = self.last_resync.as_mut().filter(|resync| resync.at == verify.at) {
+            amend(resync);
+        }
+        amend(verify);
+        true
+    }
 }

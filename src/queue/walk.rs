@@ -4,7 +4,8 @@
 
 use std::collections::HashSet;
 
-use super::keeper::{Changed, Judge, Keeper, Kind};
+use super::keeper::{Changed, Judge, Keeper, Kind, Read};
+use super::late::Wrong;
 use super::row::Row;
 use super::table::{Mark, RowId};
 use super::trust::WalkReport;
@@ -28,6 +29,8 @@ pub struct Walk {
     report: WalkReport,
     /// How many rings the queue had had when it began.
     former_rings: usize,
+    /// A node has left since: rows gained through that may lie where it had been already.
+    gaining: bool,
     /// Kept rows that it has neither seen nor found touched.
     unseen: u64,
     /// Where the end's pass over the rows has come to, once it has begun.
@@ -40,6 +43,11 @@ impl Walk {
         self.touched.insert(hash);
     }
 
+    /// Whether a key was touched while no row was kept for it.
+    pub(super) fn has_touched(&self, hash: u64) -> bool {
+        self.touched.contains(&hash)
+    }
+
     /// A row is kept that was not: unseen, unless the walk is ending and would not come to it any more. Returns which.
     pub(super) fn row_added(&mut self) -> bool {
         let unseen = self.cursor.is_none();
@@ -50,6 +58,21 @@ impl Walk {
     /// The former ring at this place was left again, and is the last of them now.
     pub(super) fn ring_moved(&mut self, at: usize) {
         self.former_rings -= usize::from(at < self.former_rings);
+    }
+
+    /// A node has left.
+    pub(super) fn gaining(&mut self) {
+        self.gaining = true;
+    }
+
+    /// Whether this is its number.
+    pub(super) fn is(&self, id: u64) -> bool {
+        self.id == id
+    }
+
+    /// The event of a write that it has put right has come.
+    pub(super) fn heard(&mut self, wrong: Wrong) {
+        self.report.heard(wrong);
     }
 
     pub(super) fn unseen_gone(&mut self) {
@@ -102,6 +125,7 @@ impl Keeper {
             touched: HashSet::new(),
             report: WalkReport::default(),
             former_rings: self.former_rings.len(),
+            gaining: false,
             unseen: self.table.len() as u64,
             cursor: None,
             suspects: Vec::new(),
@@ -111,12 +135,13 @@ impl Keeper {
 
     /// Whether this walk is the one under way.
     pub fn walking(&self, id: u64) -> bool {
-        self.walk.as_ref().is_some_and(|walk| walk.id == id)
+        self.walk.as_ref().is_some_and(|walk| walk.is(id))
     }
 
     /// Gives up the walk under way.
     pub fn abandon_walk(&mut self) {
-        if self.walk.take().is_some() {
+        if let Some(walk) = self.walk.take() {
+            self.unheard.forget(walk.id);
             self.stale_marks = Some(0);
         }
     }
@@ -137,29 +162,40 @@ impl Keeper {
         }
         match found {
             Some(row) if self.table.mark(row, self.parity) == Mark::Touched => return,
-            None if walk.touched.contains(&hash) => return,
+            None if walk.has_touched(hash) => return,
             _ => {}
         }
-        let kind = walk.kind;
+        let (kind, id) = (walk.kind, walk.id);
         let target = if owned { self.judge(key, row, judge, found) } else { None };
         let changed = self.change(hash, found, key, target, Kind::Repair);
         let gained = matches!(changed, Changed::Added(_)) && kind == WalkKind::Verify && self.is_gained(key);
         self.versions.take(hash, version, self.now.mono);
-        let row = match changed {
-            Changed::Added(row) => Some(row),
-            Changed::Removed => None,
-            Changed::Moved | Changed::Nothing => found,
-        };
-        if let Some(row) = row {
+        self.overtake(hash, found, key, changed, Read::Walked);
+        if let Some(row) = changed.row(found) {
             self.set_mark(row, Mark::Seen);
             self.set_verified(row);
         }
-        let Some(walk) = &mut self.walk else { return };
-        match (changed, kind) {
-            (Changed::Nothing, _) | (Changed::Added(_), WalkKind::Load) => {}
-            (Changed::Added(_), WalkKind::Verify) if gained => walk.report.gained += 1,
-            (Changed::Added(_), WalkKind::Verify) => walk.report.missing += 1,
-            (Changed::Moved | Changed::Removed, _) => walk.report.mismatched += 1,
+        let wrong = match changed {
+            Changed::Nothing => return,
+            Changed::Added(_) => Wrong::Missing,
+            Changed::Moved | Changed::Removed => Wrong::Mismatched,
+        };
+        if kind == WalkKind::Load {
+            // Nothing was missed: what was kept had come from a snapshot, or without a feeder.
+            self.note(|report| report.mismatched += u64::from(wrong == Wrong::Mismatched));
+        } else if gained {
+            self.trust.gained_total += 1;
+            self.note(|report| report.gained += 1);
+        } else {
+            self.trust.repaired_total += 1;
+            self.unheard.found(hash, wrong, version, id, self.now.mono);
+            self.note(|report| report.found(wrong));
+        }
+    }
+
+    fn note(&mut self, note: impl FnOnce(&mut WalkReport)) {
+        if let Some(walk) = &mut self.walk {
+            note(&mut walk.report);
         }
     }
 
@@ -220,16 +256,15 @@ impl Keeper {
             self.trust.load_rows = report.scanned;
             self.trust.partial_load = partial;
         } else {
-            report.repaired = report.missing + report.mismatched;
-            self.trust.repaired_total += report.repaired;
-            self.trust.gained_total += report.gained;
+            self.unheard.keep_only(walk.id);
+            self.last_verified = walk.id;
             self.trust.verify = Some(*report);
             if self.resyncing {
                 self.trust.last_resync = Some(*report);
             }
         }
         if !partial {
-            self.whole = true;
+            self.whole = !walk.gaining;
             // Rows gained through a change since it began may lie where it had been already.
             self.former_rings.drain(..walk.former_rings);
             self.watch.walked();
@@ -289,6 +324,7 @@ impl Keeper {
             self.set_verified(row);
         }
         self.mark_touched(hash, found, changed);
+        self.overtake(hash, found, key, changed, Read::Walked);
         if changed == Changed::Nothing {
             return false;
         }
@@ -298,12 +334,9 @@ impl Keeper {
         }
         self.count_repair(changed);
         if suspect {
-            if let Some(verify) = &mut self.trust.verify {
-                match changed {
-                    Changed::Removed => verify.phantoms += 1,
-                    _ => verify.mismatched += 1,
-                }
-                verify.repaired += 1;
+            let wrong = if row.is_none() { Wrong::Phantom } else { Wrong::Mismatched };
+            if self.trust.amend_verify(|report| report.found(wrong)) {
+                self.unheard.found(hash, wrong, version, self.last_verified, self.now.mono);
             }
         } else {
             self.trust.top_check.repaired += 1;

@@ -86,11 +86,13 @@ impl Watch {
         self.touched.insert(hash, mono);
     }
 
-    /// An event touched a key without a row.
-    pub fn touch_unkept(&mut self, hash: u64, mono: f64) {
-        if !self.unkept.is_empty() && self.unkept.remove(&hash).is_some() {
+    /// An event touched a key without a row. Returns whether it was being read.
+    pub fn touch_unkept(&mut self, hash: u64, mono: f64) -> bool {
+        let reading = !self.unkept.is_empty() && self.unkept.remove(&hash).is_some();
+        if reading {
             self.touched.insert(hash, mono);
         }
+        reading
     }
 
     /// A key has been read. Returns whether the read counts, and whether the key was a suspect. A flagged key whose

@@ -138,6 +138,8 @@ pub struct Entry {
     before: Memory,
     due: u32,
     granted_at: f64,
+    /// A walk has begun since the grant.
+    before_walk: bool,
 }
 
 struct Rule {
@@ -171,16 +173,25 @@ pub struct Report {
     malformed: u64,
     partial: bool,
     repaired: u64,
+    late: u64,
     ms: f64,
 }
 
 impl Report {
+    fn count(&mut self, wrong: Wrong) -> &mut u64 {
+        match wrong {
+            Wrong::Missing => &mut self.missing,
+            Wrong::Mismatched => &mut self.mismatched,
+            Wrong::Phantom => &mut self.phantoms,
+        }
+    }
+
     pub fn json(&self) -> Value {
         json!({
             "at": self.at, "scanned": self.scanned, "owned": self.owned, "unowned": self.unowned, "missing": self.missing,
             "mismatched": self.mismatched, "phantoms": self.phantoms, "gained": self.gained, "lost": self.lost,
             "unreadableRows": self.unreadable, "malformed": self.malformed, "partial": self.partial,
-            "repaired": self.repaired, "ms": self.ms,
+            "repaired": self.repaired, "late": self.late, "ms": self.ms,
         })
     }
 }
@@ -193,6 +204,8 @@ struct Walk {
     report: Report,
     /// Rings there had been when it began.
     former: usize,
+    /// A node has left since.
+    gaining: bool,
     /// Once it ends: keys that must be suspects, and keys that may be since something happened to them meanwhile.
     ending: Option<(BTreeSet<KeyId>, BTreeSet<KeyId>)>,
 }
@@ -237,9 +250,24 @@ struct Trust {
     checked: u64,
     check_repaired: u64,
     repaired: u64,
+    late: u64,
     gained: u64,
     lost: u64,
     last_error: Option<String>,
+}
+
+struct Unheard {
+    wrong: Wrong,
+    version: f64,
+    under_way: bool,
+    at: f64,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Wrong {
+    Missing,
+    Mismatched,
+    Phantom,
 }
 
 pub struct Expected {
@@ -301,6 +329,8 @@ pub struct Model {
     touched: BTreeMap<KeyId, f64>,
     by_flag: BTreeMap<KeyId, f64>,
     suspects: BTreeMap<KeyId, f64>,
+    /// Writes a verification put right: what was wrong, the version read (NaN: gone), of the walk under way or the last, and when.
+    unheard: BTreeMap<KeyId, Unheard>,
     checked: BTreeMap<KeyId, f64>,
     pub paused: bool,
     pub phase: Phase,
@@ -444,6 +474,7 @@ impl Model {
             touched: BTreeMap::new(),
             by_flag: BTreeMap::new(),
             suspects: BTreeMap::new(),
+            unheard: BTreeMap::new(),
             checked: BTreeMap::new(),
             paused: false,
             phase: Phase::Live,
@@ -823,10 +854,14 @@ impl Model {
             return Outcome::Ignored;
         }
         if !self.owns(key) {
+            if !version.is_nan() && !self.newer_known(key, version).unwrap_or(false) {
+                self.versions.insert(key, (version, self.now.mono));
+            }
             self.touch(key, true);
             self.drop_lost(key);
             return Outcome::Ignored;
         }
+        self.hear(key, matches!(told, Told::Gone), version);
         if let Told::Changed = told {
             self.trust.flagged += 1;
             self.touch(key, false);
@@ -847,6 +882,57 @@ impl Model {
         };
         self.change(key, target, true);
         Outcome::Applied
+    }
+
+    /// The event of a write that was put right without it.
+    fn hear(&mut self, key: KeyId, gone: bool, version: f64) {
+        let Some(unheard) = self.unheard.get(&key) else { return };
+        let own = match unheard.wrong {
+            Wrong::Phantom => gone && self.now.mono - unheard.at < MINUTE,
+            _ => version == unheard.version,
+        };
+        if !own {
+            return;
+        }
+        let (wrong, under_way) = (unheard.wrong, unheard.under_way);
+        self.unheard.remove(&key);
+        self.trust.late += 1;
+        let hear = |report: &mut Report| {
+            *report.count(wrong) -= 1;
+            report.repaired -= 1;
+            report.late += 1;
+        };
+        match &mut self.walk {
+            Some(walk) if under_way => hear(&mut walk.report),
+            _ => self.verified_reports().into_iter().for_each(hear),
+        }
+    }
+
+    /// The last verification's report, and its copy where it was a resync.
+    fn verified_reports(&mut self) -> Vec<&mut Report> {
+        let Some(verify) = &mut self.trust.verify else { return Vec::new() };
+        let at = verify.at;
+        let resync = self.trust.last_resync.as_mut().filter(|resync| resync.at == at);
+        std::iter::once(verify).chain(resync).collect()
+    }
+
+    /// A read has put something else in place: others that read the key meanwhile may be older.
+    fn overtake(&mut self, key: KeyId, did: Did, leases: bool) {
+        if did == Did::Nothing {
+            return;
+        }
+        let mut others = false;
+        if leases && let Some(entry) = self.leases.get_mut(&key) {
+            others = entry.state == State::Leased && !entry.touched;
+            entry.touched = true;
+        }
+        if self.reading.remove(&key).is_some() {
+            self.touched.insert(key, self.now.mono);
+            others = true;
+        }
+        if others {
+            self.flag(key);
+        }
     }
 
     pub fn malformed(&mut self, what: &str) {
@@ -947,6 +1033,7 @@ impl Model {
                 token: 0,
                 expired: false,
                 touched: false,
+                before_walk: false,
                 memory: Memory::default(),
                 before: Memory::default(),
                 due: 0,
@@ -971,6 +1058,7 @@ impl Model {
             entry.state = State::Leased;
             entry.until = mono + settings.lease_ms;
             entry.touched = false;
+            entry.before_walk = false;
             entry.expired = false;
             entry.due = row.minute;
             entry.granted_at = self.now.wall;
@@ -999,11 +1087,15 @@ impl Model {
         let touched = self.leases[&key].touched;
         if !touched {
             self.learn_version(key, read);
-            if self.change(key, target, false) != Did::Nothing {
+            let did = self.change(key, target, false);
+            if did != Did::Nothing {
                 self.trust.repaired += 1;
             }
             self.verified(key);
-            self.walk_touched(key);
+            if !self.leases[&key].before_walk {
+                self.walk_touched(key);
+            }
+            self.overtake(key, did, false);
         }
         let entry = self.leases.get_mut(&key).expect("it is leased");
         if let Some(due) = due {
@@ -1054,6 +1146,12 @@ impl Model {
         let ring = ring_of(&self.config);
         let ring_changed = ring != self.ring || self.config.node != old.node;
         if ring_changed {
+            if self.epoch > 0 && self.ring.iter().any(|node| !ring.contains(node)) {
+                self.whole = false;
+                if let Some(walk) = &mut self.walk {
+                    walk.gaining = true;
+                }
+            }
             self.former.push((std::mem::replace(&mut self.ring, ring), old.node.clone()));
         }
         let rules_changed = old.routes != self.config.routes
@@ -1146,6 +1244,7 @@ impl Model {
 
     pub fn begin_walk(&mut self, kind: WalkKind) {
         let load = kind == WalkKind::Load;
+        self.abandon_walk();
         if load {
             self.trust.load_started_at = Some(self.now.wall);
         }
@@ -1156,12 +1255,17 @@ impl Model {
             seen: BTreeSet::new(),
             report: Report::default(),
             former: self.former.len(),
+            gaining: false,
             ending: None,
         });
+        for entry in self.leases.values_mut() {
+            entry.before_walk = true;
+        }
     }
 
     pub fn abandon_walk(&mut self) {
         self.walk = None;
+        self.unheard.retain(|_, unheard| !unheard.under_way);
     }
 
     pub fn walk_row(&mut self, key: KeyId, row: &Row, judged: &Judged, version: f64) {
@@ -1184,13 +1288,28 @@ impl Model {
         }
         let did = self.change(key, target, false);
         self.verified(key);
+        self.overtake(key, did, true);
         let report = &mut self.walk.as_mut().expect("under way").report;
-        match did {
-            Did::Added if load => {}
-            Did::Added if gained => report.gained += 1,
-            Did::Added => report.missing += 1,
-            Did::Moved | Did::Removed => report.mismatched += 1,
-            Did::Nothing => {}
+        let wrong = match did {
+            Did::Nothing => return,
+            Did::Added if load => return,
+            _ if load => {
+                report.mismatched += 1;
+                return;
+            }
+            Did::Added if gained => {
+                report.gained += 1;
+                self.trust.gained += 1;
+                return;
+            }
+            Did::Added => Wrong::Missing,
+            Did::Moved | Did::Removed => Wrong::Mismatched,
+        };
+        *report.count(wrong) += 1;
+        report.repaired += 1;
+        self.trust.repaired += 1;
+        if !version.is_nan() {
+            self.unheard.insert(key, Unheard { wrong, version, under_way: true, at: self.now.mono });
         }
     }
 
@@ -1243,9 +1362,8 @@ impl Model {
             self.trust.load_rows = report.scanned;
             self.trust.partial_load = partial;
         } else {
-            report.repaired = report.missing + report.mismatched;
-            self.trust.repaired += report.repaired;
-            self.trust.gained += report.gained;
+            self.unheard.retain(|_, unheard| unheard.under_way);
+            self.unheard.values_mut().for_each(|unheard| unheard.under_way = false);
             self.trust.verify = Some(report.clone());
             if self.resyncing {
                 self.trust.last_resync = Some(report.clone());
@@ -1253,7 +1371,7 @@ impl Model {
         }
         self.any_walk_ended = true;
         if !partial {
-            self.whole = true;
+            self.whole = !walk.gaining;
             // What a change of nodes during the walk gained, the next walk finds.
             self.former.drain(..walk.former);
         }
@@ -1307,6 +1425,7 @@ impl Model {
         let did = self.change(key, target, false);
         self.verified(key);
         self.walk_touched(key);
+        self.overtake(key, did, true);
         match did {
             Did::Nothing => return false,
             Did::Added if gained => {
@@ -1315,13 +1434,20 @@ impl Model {
             }
             _ => self.trust.repaired += 1,
         }
-        match &mut self.trust.verify {
-            Some(verify) if suspect => {
-                *(if did == Did::Removed { &mut verify.phantoms } else { &mut verify.mismatched }) += 1;
-                verify.repaired += 1;
-            }
-            _ if suspect => {}
-            _ => self.trust.check_repaired += 1,
+        if !suspect {
+            self.trust.check_repaired += 1;
+            return true;
+        }
+        let wrong = if read.is_none() { Wrong::Phantom } else { Wrong::Mismatched };
+        let version = read.as_ref().map_or(f64::NAN, |(_, _, version)| *version);
+        let reports = self.verified_reports();
+        let counted = !reports.is_empty();
+        for report in reports {
+            *report.count(wrong) += 1;
+            report.repaired += 1;
+        }
+        if counted && (wrong == Wrong::Phantom || !version.is_nan()) {
+            self.unheard.insert(key, Unheard { wrong, version, under_way: false, at: self.now.mono });
         }
         true
     }
@@ -1532,7 +1658,7 @@ impl Model {
             "verify": trust.verify.as_ref().map(Report::json),
             "lastResync": trust.last_resync.as_ref().map(Report::json),
             "topCheck": {"at": trust.checked_at, "checked": trust.checked, "repaired": trust.check_repaired},
-            "repairedTotal": trust.repaired, "gainedTotal": trust.gained, "lostTotal": trust.lost,
+            "repairedTotal": trust.repaired, "lateTotal": trust.late, "gainedTotal": trust.gained, "lostTotal": trust.lost,
             "lastError": trust.last_error, "epoch": self.epoch, "epochAt": self.epoch_at,
             "unverifiedRows": self.rows.values().filter(|kept| kept.unverified).count(),
             "awaitingRead": self.to_read.len() + self.suspects.len(), "invalidRules": self.invalid,
@@ -1630,6 +1756,7 @@ impl Model {
             ("keeper_malformed_total".into(), self.trust.malformed),
             ("keeper_repaired_total{cause=\"missed\"}".into(), self.trust.repaired),
             ("keeper_repaired_total{cause=\"gained\"}".into(), self.trust.gained),
+            ("keeper_late_total".into(), self.trust.late),
             ("keeper_rows".into(), self.rows.len() as u64),
             ("keeper_classes".into(), self.classes.len() as u64),
         ];

@@ -351,16 +351,32 @@ impl World {
             self.reads.push_back((key, self.read(key)));
         }
         // Something happened to these before or after their turn: from here on it is certain that something has.
-        for key in unsure {
-            self.apply(key, &Told::Changed, f64::NAN);
+        for key in &unsure {
+            self.apply(*key, &Told::Changed, f64::NAN);
+        }
+        if !unsure.is_empty() {
+            // All of them are flagged now; in which order cannot be told from outside.
+            let (mut got, mut expected) = (self.keys_to_check(usize::MAX), self.model.head_check(usize::MAX));
+            got.sort_unstable();
+            expected.sort_unstable();
+            self.checked(got, expected);
         }
         true
     }
 
     pub fn head_check(&mut self, n: usize) {
-        let got: Vec<KeyId> = self.keeper.head_check(n).iter().map(|key| self.id(key)).collect();
-        log!(self, "head_check {n} -> {got:?}");
-        assert_eq!(got, self.model.head_check(n), "headCheck({n})");
+        let (got, expected) = (self.keys_to_check(n), self.model.head_check(n));
+        self.checked(got, expected);
+    }
+
+    fn keys_to_check(&mut self, n: usize) -> Vec<KeyId> {
+        log!(self, "head_check {n}");
+        self.keeper.head_check(n).iter().map(|key| self.id(key)).collect()
+    }
+
+    fn checked(&mut self, got: Vec<KeyId>, expected: Vec<KeyId>) {
+        log!(self, "    -> {got:?}");
+        assert_eq!(got, expected, "headCheck");
         for key in got {
             self.reads.push_back((key, self.read(key)));
         }
