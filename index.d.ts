@@ -319,6 +319,8 @@ export interface State {
     keeper: {
       phase: Phase;
       rows: number;
+      /** Of these, rows that carry their own cadence. */
+      carriedRows: number;
       classes: number;
       resyncing: boolean;
       exact: boolean;
@@ -350,6 +352,7 @@ export interface State {
       unverifiedRows: number;
       awaitingRead: number;
       invalidRules: { index: number; what: string }[];
+      /** The nodes that keys are shared among, this one included, in order. */
       ring: string[];
       bytes: number;
     };
@@ -468,7 +471,7 @@ export declare class QueueKeeper {
   /** Makes this handle the feeder; the one before gets `E_DEPOSED` from now on, and its walk ends. Returns the new epoch, from 1. */
   takeFeeder(): number;
 
-  /** OpenMetrics 1.0 text. */
+  /** OpenMetrics 1.0 text, of gauges and counters only; what cannot be vouched for while the queue is not live is left out. */
   metrics(): string;
 
   /**

@@ -1409,7 +1409,7 @@ describe('the state document', () => {
     'due dueSitemap dueDiscovered dueChanged oldestChangedAt dueUrgent oldestUrgentAt changedByDemand inFlight heldKeys unclaimed paused status';
   const TRUST = 'source live phase exact stateAt stateAgeMs maxAgeMs keeper';
   const KEEPER =
-    'phase rows classes resyncing exact loadStartedAt loadedAt loadMs loadRows unreadableRows partialLoad eventsApplied malformed lastEventAt verify lastResync topCheck repairedTotal gainedTotal lastError epoch unverifiedRows bytes';
+    'phase rows carriedRows classes resyncing exact loadStartedAt loadedAt loadMs loadRows unreadableRows partialLoad eventsApplied malformed lastEventAt verify lastResync topCheck repairedTotal gainedTotal lostTotal lastError epoch unverifiedRows ring bytes';
   const CLASS =
     'route cadenceMs carried fromSitemap changed urgent demandPeriodMs rows due oldestDueAt oldestLatenessCadences';
 

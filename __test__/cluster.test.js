@@ -250,6 +250,7 @@ describe('the sum of all nodes', () => {
       assert.deepEqual([node.phase, node.live, node.exact], ['live', true, true]);
       for (const field of [
         'rows',
+        'carriedRows',
         'gainedTotal',
         'lostTotal',
         'repairedTotal',

@@ -1,4 +1,5 @@
-//! The keeper's numbers as OpenMetrics text (the OpenMetrics 1.0 specification, section "Text format").
+//! The keeper's numbers as OpenMetrics text (the OpenMetrics 1.0 specification, section "Text format"), of gauges and
+//! counters only: the parser of the older text format, which autoscalers use, refuses a text with any other type in it.
 
 use std::fmt::{Display, Write};
 
@@ -71,11 +72,11 @@ impl Keeper {
 
         text.family("keeper_live", "gauge", "", "1 where the numbers can be vouched for; the label says why not.");
         text.sample("keeper_live", &[("reason", self.not_live_because())], u8::from(self.live()));
-        text.family("keeper_phase", "stateset", "", "Where the keeper is in its life.");
+        text.family("keeper_phase", "gauge", "", "1 for the phase that the keeper is in.");
         for phase in
             [Phase::Starting, Phase::WaitingForPeers, Phase::Loading, Phase::Live, Phase::Failed, Phase::Stopped]
         {
-            text.sample("keeper_phase", &[("keeper_phase", phase.name())], u8::from(phase == self.phase));
+            text.sample("keeper_phase", &[("phase", phase.name())], u8::from(phase == self.phase));
         }
         text.gauge(
             "keeper_exact",
@@ -83,11 +84,25 @@ impl Keeper {
             "1 where the numbers are known to be what the table says.",
             u8::from(self.exact()),
         );
+        text.gauge(
+            "keeper_resyncing",
+            "",
+            "1 while a walk looks for what may have been missed or gained.",
+            u8::from(self.resyncing),
+        );
         text.gauge("keeper_paused", "", "1 while claims are paused.", u8::from(self.paused));
         if self.live() {
             text.family("keeper_due", "gauge", "", "Rows due now, in flight included.");
             text.sample("keeper_due", &[("source", "sitemap")], state.now.due_sitemap);
             text.sample("keeper_due", &[("source", "discovered")], state.now.due_discovered);
+            text.gauge("keeper_due_rows", "", "Rows due now, all together: what to scale the fleet on.", self.due);
+            text.gauge(
+                "keeper_due_changed",
+                "",
+                "Of these, rows of pages known to have changed.",
+                state.now.due_changed,
+            );
+            text.gauge("keeper_due_urgent", "", "Of these, rows of pages that were asked for.", state.now.due_urgent);
             text.gauge("keeper_unclaimed", "", "Rows due now less those in flight.", state.now.unclaimed);
             let oldest = state.lateness.oldest_due_at.map_or(0.0, |at| seconds(self.now.wall - at));
             text.gauge(
@@ -164,6 +179,7 @@ impl Keeper {
         );
         text.counter("keeper_lost", "Rows dropped through changes of nodes.", trust.lost_total);
         text.gauge("keeper_rows", "", "Rows kept.", self.table.len());
+        text.gauge("keeper_carried_rows", "", "Rows kept that carry their own cadence.", self.carried_rows());
         text.gauge(
             "keeper_unverified_rows",
             "",
@@ -171,8 +187,21 @@ impl Keeper {
             self.unverified,
         );
         text.gauge("keeper_classes", "", "Classes that have rows.", self.classes.len());
+        text.gauge("keeper_ring_nodes", "", "Nodes of the ring, this one included.", self.ring.nodes().len());
         text.gauge("keeper_memory_bytes", "bytes", "Native memory of the queue.", self.bytes());
         text.gauge("keeper_feeder_epoch", "", "Which feeder, counted from 1; 0 where there is none.", self.epoch);
+        text.gauge(
+            "keeper_last_event_timestamp_seconds",
+            "seconds",
+            "When the last event came; NaN before the first.",
+            known(trust.last_event_at.map(seconds)),
+        );
+        text.gauge(
+            "keeper_verified_timestamp_seconds",
+            "seconds",
+            "When the last verification ended; NaN before the first.",
+            known(trust.verify.map(|report| seconds(report.at))),
+        );
         text.gauge("keeper_load_seconds", "seconds", "How long the load took.", known(trust.load_ms.map(seconds)));
         let verify = trust.verify.map(|report| seconds(report.ms));
         text.gauge("keeper_verify_seconds", "seconds", "How long the last verification took.", known(verify));

@@ -150,6 +150,8 @@ pub struct TrustReport {
 pub struct KeeperReport {
     pub phase: Phase,
     pub rows: usize,
+    /// Of these, rows that carry their own cadence.
+    pub carried_rows: u64,
     pub classes: usize,
     pub resyncing: bool,
     pub exact: bool,
@@ -247,6 +249,11 @@ impl Keeper {
             .due_by(self.minute)
             .filter_map(|(id, first)| cadences_late(first, self.minute, self.classes.get(id).key.cadence));
         late.fold(0.0, f64::max)
+    }
+
+    /// Rows that carry their own cadence.
+    pub fn carried_rows(&self) -> u64 {
+        self.classes.iter().filter(|(_, class)| class.key.carried).map(|(_, class)| class.rows).sum()
     }
 
     /// ms until nothing is later than its cadence: rows later than that, divided by how much faster rows are finished
@@ -394,6 +401,7 @@ impl Keeper {
         let keeper = KeeperReport {
             phase: self.phase,
             rows: self.table.len(),
+            carried_rows: self.carried_rows(),
             classes: self.classes.len(),
             resyncing: self.resyncing,
             exact: self.exact(),

@@ -1662,7 +1662,7 @@ impl Model {
             "lastError": trust.last_error, "epoch": self.epoch, "epochAt": self.epoch_at,
             "unverifiedRows": self.rows.values().filter(|kept| kept.unverified).count(),
             "awaitingRead": self.to_read.len() + self.suspects.len(), "invalidRules": self.invalid,
-            "ring": self.ring,
+            "ring": self.ring, "carriedRows": self.carried_rows(),
         });
         for (name, value) in more.as_object().expect("an object") {
             keeper[name] = value.clone();
@@ -1744,6 +1744,7 @@ impl Model {
                 u64::from(self.not_live() == ""),
             ),
             ("keeper_exact".into(), u64::from(self.exact())),
+            ("keeper_resyncing".into(), u64::from(self.resyncing)),
             ("keeper_paused".into(), u64::from(self.paused)),
             ("keeper_in_flight".into(), self.in_flight()),
             ("keeper_held_keys".into(), self.held_keys()),
@@ -1758,6 +1759,8 @@ impl Model {
             ("keeper_repaired_total{cause=\"gained\"}".into(), self.trust.gained),
             ("keeper_late_total".into(), self.trust.late),
             ("keeper_rows".into(), self.rows.len() as u64),
+            ("keeper_carried_rows".into(), self.carried_rows() as u64),
+            ("keeper_ring_nodes".into(), self.ring.len() as u64),
             ("keeper_classes".into(), self.classes.len() as u64),
         ];
         for (cause, count) in ["limit", "paused", "unready"].iter().zip(self.refused) {
@@ -1766,11 +1769,16 @@ impl Model {
         if self.phase == Phase::Live {
             let sitemap = |kept: &&Kept| self.classes[&kept.age].0.from_sitemap;
             let due = || self.rows.values().filter(|kept| kept.minute <= self.minute());
+            samples.push(("keeper_due_rows".into(), self.due()));
             samples.push(("keeper_due{source=\"sitemap\"}".into(), due().filter(sitemap).count() as u64));
             samples
                 .push(("keeper_due{source=\"discovered\"}".into(), due().filter(|kept| !sitemap(kept)).count() as u64));
         }
         samples
+    }
+
+    fn carried_rows(&self) -> usize {
+        self.rows.values().filter(|kept| self.classes[&kept.age].0.carried).count()
     }
 
     fn not_live(&self) -> String {
