@@ -860,6 +860,118 @@ describe('three hosts as one ring', () => {
       assert.equal(await host.stop(), 0, host.output());
   });
 
+  /** A ring of hosts with rows, all due, each on its own node. @param {string[]} names @param {number} rows */
+  async function startRing(names, rows) {
+    const hosts = await Promise.all(
+      names.map((node) => startHost(['--node', node, '--workers', '1', '--sample', '0'])),
+    );
+    const nodes = names.map((name, i) => ({ name, url: hosts[i].url }));
+    for (const { url } of hosts) await setNodes(url, nodes);
+    const lines = Array.from({ length: rows }, (_, i) =>
+      JSON.stringify({ cacheKey: key(i), nextRenderTime: Date.now() - HOUR, fromSitemap: true }),
+    );
+    for (const { url } of hosts) {
+      await ask(`${url}/render_schedule`, 'POST', lines.join('\n'), JSON_TYPE);
+    }
+    await until('all rows', async () => {
+      const { status, answer } = await ask(hosts[0].url + CLUSTER, 'GET');
+      return status === 200 && answer.now.due === rows;
+    });
+    return { hosts, nodes };
+  }
+
+  /** @param {string} url @param {{ name: string, url: string }[]} nodes */
+  async function setNodes(url, nodes) {
+    const { status, answer } = await ask(`${url}/prerender_admin/nodes`, 'PUT', { nodes });
+    assert.equal(status, 200, JSON.stringify(answer));
+  }
+
+  /** @param {any} document @param {string} field */
+  const totalOf = (document, field) =>
+    document.nodes.reduce(
+      (/** @type {number} */ n, /** @type {any} */ one) => n + one.keeper[field],
+      0,
+    );
+
+  test('a node added gets its share of the rows, but for a page that is being rendered; nothing is missed or given out twice', async () => {
+    const { hosts, nodes } = await startRing(['n1.example.com', 'n2.example.com'], ROWS);
+    const [first, second] = hosts;
+    const claim = async (/** @type {string} */ url, /** @type {number} */ limit) =>
+      (await ask(`${url}/render_queue/claim`, 'POST', { limit })).answer.jobs;
+    const jobs = await claim(first.url, 200);
+    const third = await startHost(['--node', NAMES[2], '--workers', '1', '--sample', '0']);
+    const grown = [...nodes, { name: NAMES[2], url: third.url }];
+    for (const { url } of [third, first, second]) await setNodes(url, grown);
+    const cluster = () => ask(first.url + CLUSTER, 'GET');
+    const ownerOf = async (/** @type {string} */ of) =>
+      (await ask(`${first.url}/prerender_admin/explain`, 'POST', { key: of })).answer.owner;
+    const moving = [];
+    for (const job of jobs) if ((await ownerOf(job.key)) === NAMES[2]) moving.push(job.key);
+    assert.ok(moving.length > 0 && moving.length < jobs.length);
+    await until('all rows but those', async () => {
+      const { answer } = await cluster();
+      return (
+        answer.nodes?.every((/** @type {any} */ { ok }) => ok) &&
+        totalOf(answer, 'rows') === ROWS - moving.length
+      );
+    });
+
+    // What the new node gives out, nobody else has.
+    const given = new Set(jobs.map((/** @type {any} */ job) => job.key));
+    for (const { url } of [third, first, second]) {
+      for (const job of await claim(url, ROWS)) {
+        assert.equal(given.has(job.key), false, job.key);
+        given.add(job.key);
+      }
+    }
+    assert.equal(given.size, ROWS);
+    for (const { key, token } of jobs) {
+      const result = { key, token, outcome: 'rendered' };
+      assert.equal((await ask(`${first.url}/render_queue/job_result`, 'POST', result)).status, 200);
+    }
+    await until('those, too', async () => totalOf((await cluster()).answer, 'rows') === ROWS);
+    const { status, answer } = await cluster();
+    assert.deepEqual(
+      [status, answer.trust.exact, totalOf(answer, 'repairedTotal')],
+      [200, true, 0],
+    );
+    assert.equal(totalOf(answer, 'lostTotal'), answer.nodes[2].keeper.rows);
+    for (const of of moving) {
+      const { answer: row } = await ask(third.url + at(of), 'GET');
+      assert.ok(row.nextRenderTime > Date.now(), 'as its result left it');
+    }
+    assert.match(first.output(), /rows were handed over to other nodes/);
+    for (const host of [first, second, third]) assert.equal(await host.stop(), 0, host.output());
+  });
+
+  test('a node added that is not there keeps its rows where they are; taken out again, they are gained, not missed', async () => {
+    const { hosts, nodes } = await startRing(['n1.example.com', 'n2.example.com'], ROWS);
+    const cluster = () => ask(hosts[0].url + CLUSTER, 'GET');
+    const dead = await serve(() => {});
+    await dead.stop();
+    for (const { url } of hosts) await setNodes(url, [...nodes, { name: NAMES[2], url: dead.url }]);
+    const { status, answer } = await cluster();
+    assert.equal(status, 503);
+    assert.match(answer.error, /^no total: n3\.example\.com cannot be reached/);
+    await until('that it is said', () =>
+      hosts.every((host) =>
+        /rows of node n3\.example\.com cannot be handed over: it cannot be reached/.test(
+          host.output(),
+        ),
+      ),
+    );
+    for (const { url } of hosts) await setNodes(url, nodes);
+    const whole = await until('the total', async () => {
+      const asked = await cluster();
+      return asked.status === 200 && asked.answer.trust.exact ? asked.answer : null;
+    });
+    assert.equal(whole.now.due, ROWS);
+    const lost = totalOf(whole, 'lostTotal');
+    assert.ok(lost > ROWS / 6);
+    assert.deepEqual([totalOf(whole, 'gainedTotal'), totalOf(whole, 'repairedTotal')], [lost, 0]);
+    for (const host of hosts) assert.equal(await host.stop(), 0, host.output());
+  });
+
   test('a list of nodes that makes no sense is refused with a sentence, and changes nothing', async () => {
     const host = await startHost(['--node', 'a', '--workers', '1', '--sample', '0']);
     const url = 'http://127.0.0.1:1';

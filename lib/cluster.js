@@ -8,14 +8,14 @@
  * It knows the nodes and the HTTP contract of their state route, and nothing of the host it runs in.
  */
 
+const { askNode, cut, messageOf, Unusable } = require('./ask-node.js');
 const { flawOfState, knownOfKeeper, EDGES } = require('./state-shape.js');
 
 /**
  * @typedef {{ name: string, url: string | null }} ClusterNode  `url`: what the route's path is put behind; null
  *   where it is not known
  * @typedef {{ status: number, body: string }} StateAnswer  what the state route answers
- * @typedef {'unreachable' | 'timeout' | 'refused' | 'malformed' | 'not-live' | 'stale' | 'ring-differs'
- *   | 'wrong-node'} Reason
+ * @typedef {import('./ask-node.js').Reason} Reason
  *
  * What is known of one node. null where it is not known.
  * @typedef {object} NodeSummary
@@ -50,8 +50,6 @@ const { flawOfState, knownOfKeeper, EDGES } = require('./state-shape.js');
 const STATE_PATH = '/prerender_admin/queue-state';
 const HEADERS = { 'content-type': 'application/json', 'cache-control': 'no-store' };
 const MOST_LISTED = 200;
-/** Of what another node says, so much is passed on in a sentence. */
-const MOST_WORDS = 200;
 
 /** @type {Record<string, string>} */
 const PHASES = {
@@ -61,18 +59,6 @@ const PHASES = {
   failed: 'failed to load, and tries again',
   stopped: 'is stopped',
 };
-
-/** Why nothing of a node can be counted. */
-class Unusable extends Error {
-  /**
-   * @param {Reason} reason
-   * @param {string} message  what follows the node's name in a sentence
-   */
-  constructor(reason, message) {
-    super(message);
-    this.reason = reason;
-  }
-}
 
 /**
  * @param {ClusterOptions} options
@@ -114,7 +100,7 @@ async function lookAt(name, url, ring, options) {
   const since = performance.now();
   let answeredMs = null;
   let document = null;
-  /** @type {Unusable | null} */
+  /** @type {InstanceType<typeof Unusable> | null} */
   let unusable = null;
   try {
     const answer = name === options.node ? await options.own() : await ask(url, options);
@@ -139,97 +125,33 @@ async function lookAt(name, url, ring, options) {
  * @param {ClusterOptions} options
  * @returns {Promise<StateAnswer>}
  */
-async function ask(url, { fetch = globalThis.fetch, ...options }) {
-  const { path = STATE_PATH, timeoutMs = 2_000, maxBytes = 4 * 2 ** 20 } = options;
-  if (url === null) {
-    throw new Unusable('unreachable', 'has no address: name it in the list of nodes with its URL');
-  }
-  const gaveUp = new AbortController();
-  /** @type {NodeJS.Timeout | undefined} */
-  let timer;
-  // Whatever `fetch` makes of the signal, the deadline holds.
-  const deadline = new Promise((_, reject) => {
-    timer = setTimeout(() => {
-      reject(new Unusable('timeout', `does not answer (timed out after ${timeoutMs} ms)`));
-    }, timeoutMs);
+async function ask(url, { fetch, headers, forward, path = STATE_PATH, timeoutMs, maxBytes }) {
+  const answer = await askNode(url, path, {
+    fetch,
+    headers: credentialsOf(headers, forward),
+    timeoutMs,
+    maxBytes,
   });
-  try {
-    return await Promise.race([deadline, exchange()]);
-  } finally {
-    clearTimeout(timer);
-    gaveUp.abort();
+  const { status } = answer;
+  if (status === 200 || status === 503) return answer;
+  if (status === 401 || status === 403) {
+    throw new Unusable('refused', `does not take these credentials (${status})`);
   }
-
-  async function exchange() {
-    let response;
-    try {
-      response = await fetch(url + path, {
-        method: 'GET',
-        headers: credentialsOf(options),
-        // Followed, one would carry the credentials to a host that is not in the list.
-        redirect: 'manual',
-        signal: gaveUp.signal,
-      });
-    } catch (error) {
-      const { cause } = /** @type {Error} */ (error);
-      throw new Unusable('unreachable', `cannot be reached (${messageOf(cause ?? error)})`);
-    }
-    const { status } = response;
-    if (status !== 200 && status !== 503) throw refusal(status);
-    return { status, body: await bodyOf(response, maxBytes) };
-  }
+  throw new Unusable('refused', `answers with ${status}, not with its state`);
 }
 
-/** @param {Pick<ClusterOptions, 'headers' | 'forward'>} options */
-function credentialsOf({ headers = {}, forward = ['authorization'] }) {
+/**
+ * @param {Record<string, string | string[] | undefined>} [headers]
+ * @param {string[]} [forward]
+ */
+function credentialsOf(headers = {}, forward = ['authorization']) {
   /** @type {Record<string, string>} */
-  const sent = { accept: 'application/json', 'accept-encoding': 'identity' };
+  const sent = {};
   for (const name of forward) {
     const value = headers[name];
     if (typeof value === 'string') sent[name] = value;
   }
   return sent;
-}
-
-/** @param {number} status */
-function refusal(status) {
-  if (status === 401 || status === 403) {
-    return new Unusable('refused', `does not take these credentials (${status})`);
-  }
-  if (status >= 300 && status < 400) {
-    return new Unusable(
-      'refused',
-      `answers with a redirect (${status}), which is not followed: name its own URL`,
-    );
-  }
-  return new Unusable('refused', `answers with ${status}, not with its state`);
-}
-
-/**
- * @param {any} response
- * @param {number} maxBytes
- */
-async function bodyOf(response, maxBytes) {
-  /** @type {Uint8Array[]} */
-  const chunks = [];
-  let bytes = 0;
-  try {
-    for await (const chunk of response.body ?? []) {
-      bytes += chunk.byteLength;
-      if (bytes > maxBytes) {
-        throw new Unusable('malformed', `answers with more than ${maxBytes} bytes`);
-      }
-      chunks.push(chunk);
-    }
-  } catch (error) {
-    if (error instanceof Unusable) throw error;
-    throw new Unusable('unreachable', `broke off its answer (${messageOf(error)})`);
-  }
-  try {
-    return new TextDecoder('utf-8', { fatal: true }).decode(Buffer.concat(chunks));
-  } catch {
-    throw new Unusable('malformed', 'does not answer in UTF-8');
-  }
 }
 
 /** @param {StateAnswer} answer */
@@ -289,7 +211,7 @@ function judge({ trust }, status, ring) {
 /**
  * @param {string} node
  * @param {any} document  null where there is none that can be read
- * @param {Unusable | null} unusable
+ * @param {InstanceType<typeof Unusable> | null} unusable
  * @param {number | null} answeredMs
  * @returns {NodeSummary}
  */
@@ -542,17 +464,6 @@ function groupBy(list, keyOf) {
     else groups.set(key, [one]);
   }
   return [...groups.values()];
-}
-
-/** @param {string} text */
-function cut(text) {
-  return text.length > MOST_WORDS ? `${text.slice(0, MOST_WORDS)} ...` : text;
-}
-
-/** @param {unknown} error */
-function messageOf(error) {
-  const { message, code } = Object(error);
-  return cut(String(message || code || error));
 }
 
 module.exports = { clusterAnswer, merge };

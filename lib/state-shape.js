@@ -142,6 +142,7 @@ const KEEPER = {
   lastResync: walk,
   topCheck: walk,
   repairedTotal: count,
+  lateTotal: count,
   gainedTotal: count,
   lostTotal: count,
   lastError: text,

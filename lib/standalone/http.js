@@ -179,8 +179,9 @@ function createApi({
     checkType(request, NDJSON_TYPES);
     const isForeign =
       ringNow().length > 1 ? (/** @type {string} */ key) => otherOwner(keeper, key) !== null : null;
-    const report = await importRows(request, table, { isForeign });
-    if (report.written > 0) return { body: report };
+    const onlyMissing = new URLSearchParams(String(request.url).split('?')[1]).has('missing');
+    const report = await importRows(request, table, { isForeign, onlyMissing });
+    if (report.written + report.known > 0) return { body: report };
     if (report.failed > 0) return { status: 422, body: report };
     if (report.foreign === 0) return { body: report };
     const error = 'all rows belong to other nodes: send them to every node, each takes its own';

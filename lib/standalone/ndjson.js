@@ -95,19 +95,23 @@ function readLine(line, decoder) {
 
 /**
  * @param {AsyncIterable<Buffer>} stream
- * @param {{ write(writes: import('./table.js').TableWrite[]): Promise<unknown> }} table
- * @param {{ longestLine?: number, isForeign?: ((key: string) => boolean) | null }} [options]  `isForeign`: of another
- *   node, to be left to it
+ * @param {{ write(writes: import('./table.js').TableWrite[]): Promise<(object | null)[]> }} table
+ * @param {object} [options]
+ * @param {number} [options.longestLine]
+ * @param {((key: string) => boolean) | null} [options.isForeign]  of another node, to be left to it
+ * @param {boolean} [options.onlyMissing]  rows that are there stay as they are
  */
-async function importRows(stream, table, { longestLine = LONGEST_LINE, isForeign = null } = {}) {
+async function importRows(stream, table, options = {}) {
+  const { longestLine = LONGEST_LINE, isForeign = null, onlyMissing = false } = options;
   const decoder = new TextDecoder('utf-8', { fatal: true });
   /** @type {{ line: number, error: string }[]} */
   const errors = [];
   let written = 0;
   let failed = 0;
   let foreign = 0;
+  let known = 0;
   let line = 0;
-  /** @type {{ line: number, key: string, text: string }[]} */
+  /** @type {{ line: number, key: string, text: string, ifVersion?: number }[]} */
   let batch = [];
   let bytes = 0;
   /** @type {Promise<void>} */
@@ -129,8 +133,10 @@ async function importRows(stream, table, { longestLine = LONGEST_LINE, isForeign
     // One batch is read while the one before is written, no more.
     await writing;
     writing = table.write(rows).then(
-      () => {
-        written += rows.length;
+      (outcomes) => {
+        const there = outcomes.filter((outcome) => outcome === null).length;
+        known += there;
+        written += rows.length - there;
       },
       (/** @type {Error} */ error) => {
         for (const row of rows) fail(row.line, `${error.message}; send this line again`);
@@ -154,14 +160,14 @@ async function importRows(stream, table, { longestLine = LONGEST_LINE, isForeign
       foreign += 1;
       continue;
     }
-    batch.push({ line, ...row });
+    batch.push({ line, ...row, ...(onlyMissing && { ifVersion: 0 }) });
     bytes += content.length;
     if (batch.length >= BATCH_ROWS || bytes >= BATCH_BYTES) await flush();
   }
   await flush();
   await writing;
   errors.sort((a, b) => a.line - b.line);
-  return { written, failed, foreign, errors, errorsTruncated: failed > errors.length };
+  return { written, known, failed, foreign, errors, errorsTruncated: failed > errors.length };
 }
 
 module.exports = { importRows, linesOf };

@@ -11,6 +11,7 @@ const { Pulse, standBy } = require('../arbiter.js');
 const { Feeder } = require('../feeder.js');
 const { TAKEN } = require('./acceptor.js');
 const { Board, PULSE_MS } = require('./board.js');
+const { startHandOver } = require('./hand-over.js');
 const { createApi, createServer } = require('./http.js');
 const { Nodes } = require('./nodes.js');
 const { openTable } = require('./table.js');
@@ -61,6 +62,7 @@ function run(data) {
   server.on('connection', (socket) => socket.write(TAKEN));
   /** @type {InstanceType<typeof Feeder> | null} */
   let feeder = null;
+  let endHandOver = () => {};
 
   /** @param {number} silenceMs  of the feeder before; infinite where there is none */
   function feed(silenceMs) {
@@ -81,7 +83,16 @@ function run(data) {
       log: (level, message) => tell({ log: message, level }),
     });
     feeder = mine;
+    const end = startHandOver({
+      table,
+      keeper,
+      nodes,
+      token: data.token,
+      log: (message) => tell({ log: message }),
+    });
+    endHandOver = end;
     const gone = () => {
+      end();
       if (feeder === mine) feeder = null;
       handle.close();
       tell({ feeding: false });
@@ -97,6 +108,7 @@ function run(data) {
 
   async function stop() {
     leave();
+    endHandOver();
     api.drain();
     const closed = new Promise((resolve) => server.close(resolve));
     server.closeIdleConnections();

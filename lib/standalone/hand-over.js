@@ -1,0 +1,167 @@
+'use strict';
+
+/**
+ * After a change of nodes, this table holds rows of other nodes: nobody keeps them, and nobody renders those pages,
+ * until they are where they belong. They are sent there, and deleted here once they have arrived; one that is there
+ * already stays as it is there. A row whose page is being rendered under a lease of this node waits for its result, so
+ * that no page is given out twice at once.
+ *
+ * Done by whoever feeds, again and again until nothing is left; what a crash interrupts, the next feeder goes on with.
+ */
+
+const { setTimeout: sleep } = require('node:timers/promises');
+const { askNode, messageOf } = require('../ask-node.js');
+
+const LOOK_MS = 1_000;
+const LONGEST_PAUSE_MS = 60_000;
+/** A write that was under way when the nodes changed has reached the table after so long. */
+const SETTLED_MS = 5_000;
+const CHUNK_KEYS = 200;
+const BATCH_ROWS = 500;
+const SEND_MS = 30_000;
+/** Looking through the table takes no more than one part in so many of the time. */
+const SHARE = 20;
+
+/**
+ * @param {object} parts
+ * @param {Pick<InstanceType<typeof import('./table.js').LmdbTable>, 'walk' | 'getSync' | 'write'>} parts.table
+ * @param {Pick<import('../../index.js').QueueKeeper, 'describe' | 'explain' | 'stateJson'>} parts.keeper
+ * @param {Pick<InstanceType<typeof import('./nodes.js').Nodes>, 'urlOf'>} parts.nodes
+ * @param {string} [parts.token]  which all nodes of the ring share
+ * @param {(message: string) => void} parts.log
+ * @returns {() => void} ends it
+ */
+function startHandOver({ table, keeper, nodes, token, log }) {
+  const ending = new AbortController();
+  const { signal } = ending;
+  /** What was said last about a node, so that it is not said again with each try. @type {Map<string, string>} */
+  const said = new Map();
+
+  async function run() {
+    let settled = '';
+    let seen = '';
+    let since = 0;
+    let failures = 0;
+    for (let pause = LOOK_MS; ; ) {
+      await sleep(pause, undefined, { signal });
+      pause = LOOK_MS;
+      const { live, keeper: account } = JSON.parse(keeper.stateJson()).trust;
+      const ring = JSON.stringify(account.ring);
+      if (!live || ring === settled) continue;
+      if (ring !== seen) {
+        seen = ring;
+        since = performance.now();
+        failures = 0;
+      }
+      const began = performance.now();
+      const { moved, waiting, failed } = await pass();
+      if (moved > 0) log(`${moved} rows were handed over to other nodes`);
+      failures = failed > 0 ? failures + 1 : 0;
+      if (waiting + failed === 0 && began - since >= SETTLED_MS) settled = ring;
+      const slower = Math.max(LOOK_MS * 2 ** failures, SHARE * (performance.now() - began));
+      pause = Math.min(LONGEST_PAUSE_MS, slower);
+    }
+  }
+
+  /** Once through the table. */
+  async function pass() {
+    const outcome = { moved: 0, waiting: 0, failed: 0 };
+    /** @type {Map<string, string[]>} */
+    const batches = new Map();
+    /** @param {string} owner @param {string[]} keys */
+    const send = async (owner, keys) => {
+      batches.delete(owner);
+      const moved = await handOver(owner, keys);
+      outcome.moved += moved;
+      outcome.failed += keys.length - moved;
+    };
+    for (let after = null; ; ) {
+      /** @type {import('../schedule-table.js').ScheduleRow[]} */
+      const rows = await table.walk({ after, limit: CHUNK_KEYS, keysOnly: true });
+      if (rows.length === 0) break;
+      after = rows[rows.length - 1].cacheKey;
+      for (const { cacheKey: key } of rows) {
+        if (keeper.describe(key)) continue;
+        const { reason, owner, lease } = keeper.explain(key);
+        if (reason !== 'not-owned') continue;
+        if (lease) {
+          outcome.waiting += 1;
+          continue;
+        }
+        const batch = batches.get(owner) ?? [];
+        batches.set(owner, batch);
+        batch.push(key);
+        if (batch.length === BATCH_ROWS) await send(owner, batch);
+      }
+      await new Promise((resolve) => setImmediate(resolve));
+      signal.throwIfAborted();
+    }
+    for (const [owner, keys] of [...batches]) await send(owner, keys);
+    return outcome;
+  }
+
+  /**
+   * @param {string} owner
+   * @param {string[]} keys
+   * @returns {Promise<number>} how many are there now, and here no longer
+   */
+  async function handOver(owner, keys) {
+    const rows = keys.flatMap(readable);
+    if (rows.length === 0) return 0;
+    const refused = await deliver(owner, rows).catch((error) => {
+      const why = messageOf(error);
+      if (said.get(owner) !== why) log(`rows of node ${owner} cannot be handed over: it ${why}`);
+      said.set(owner, why);
+      return null;
+    });
+    signal.throwIfAborted();
+    if (refused === null) return 0;
+    said.delete(owner);
+    const arrived = rows.filter((_, index) => !refused.has(index + 1));
+    // One that was written meanwhile goes with the next pass.
+    const deleted = await table.write(
+      arrived.map(({ cacheKey, version }) => ({ key: cacheKey, row: null, ifVersion: version })),
+    );
+    return deleted.filter((one) => one !== null).length;
+  }
+
+  /** @param {string} key */
+  function readable(key) {
+    try {
+      return table.getSync(key) ?? [];
+    } catch {
+      return [];
+    }
+  }
+
+  /**
+   * @param {string} owner
+   * @param {import('../schedule-table.js').ScheduleRow[]} rows
+   * @returns {Promise<Set<number>>} the lines that were not taken
+   */
+  async function deliver(owner, rows) {
+    /** @type {Record<string, string>} */
+    const headers = { 'content-type': 'application/x-ndjson' };
+    if (token !== undefined) headers.authorization = `Bearer ${token}`;
+    const { status, body } = await askNode(nodes.urlOf(owner), '/render_schedule?missing', {
+      method: 'POST',
+      headers,
+      body: rows.map(({ version: _, ...row }) => JSON.stringify(row)).join('\n'),
+      timeoutMs: SEND_MS,
+    });
+    const report = [200, 421, 422].includes(status) ? JSON.parse(body) : {};
+    const { written, known, failed, foreign, errors } = report;
+    if (foreign > 0) throw new Error('goes by another ring');
+    if (written + known + failed !== rows.length || errors?.length !== failed) {
+      throw new Error(`answers with ${status}, not with what it has taken`);
+    }
+    return new Set(errors.map((/** @type {any} */ { line }) => line));
+  }
+
+  run().catch((error) => {
+    if (!signal.aborted) log(`rows are no longer handed over to other nodes: ${error.stack}`);
+  });
+  return () => ending.abort();
+}
+
+module.exports = { startHandOver };
