@@ -1,13 +1,14 @@
 'use strict';
 
 const assert = require('node:assert/strict');
-const { spawnSync } = require('node:child_process');
+const { spawn, spawnSync } = require('node:child_process');
 const fs = require('node:fs');
 const os = require('node:os');
 const path = require('node:path');
 const { after, before, describe, test } = require('node:test');
 const manifest = require('../package.json');
 const { addonFile } = require('../lib/addon-file.js');
+const { until } = require('./support/until.js');
 
 const ROOT = path.join(__dirname, '..');
 
@@ -175,6 +176,50 @@ describe('in an empty project, installed with scripts off', () => {
       1,
       [{ entry: { cacheKey: 'a', dueAt: 60_000, fromSitemap: false }, score: 1 }],
     ]);
+  });
+
+  test('the console is in it, the chart library and its licence included', () => {
+    const served = answerOf(`
+      const { consoleFile, consolePaths } = require('${manifest.name}/console-files');
+      console.log(JSON.stringify(consolePaths().map((name) => [name, consoleFile(name).body.length])));
+    `);
+    const names = served.map((/** @type {[string, number]} */ [name]) => name);
+    for (const name of ['index.html', 'console.css', 'main.js', 'icon.svg']) {
+      assert.ok(names.includes(name), name);
+    }
+    for (const name of ['vendor/uPlot.esm.js', 'vendor/uPlot.min.css', 'vendor/LICENSE']) {
+      assert.ok(names.includes(name), name);
+    }
+    for (const [name, length] of served) assert.ok(length > 100, name);
+  });
+
+  test('its service serves the console', async () => {
+    const main = path.join(project, 'node_modules', manifest.name, 'lib/standalone/main.js');
+    const args = ['--port', '0', '--sample', '0', '--workers', '1', '--data', 'data'];
+    const host = spawn(process.execPath, [main, ...args], { cwd: project });
+    let output = '';
+    for (const stream of [host.stdout, host.stderr]) {
+      stream.on('data', (chunk) => {
+        output += chunk;
+      });
+    }
+    try {
+      const url = await until('the URL', () => {
+        if (host.exitCode !== null) throw new Error(output);
+        return /listens on (http:\S+),/.exec(output)?.[1];
+      });
+      const page = await fetch(`${url}/console/`);
+      assert.match(await page.text(), /<title>Render queue<\/title>/);
+      const library = await fetch(`${url}/console/vendor/uPlot.esm.js`);
+      assert.deepEqual(
+        [library.status, library.headers.get('content-type')],
+        [200, 'text/javascript; charset=utf-8'],
+      );
+    } finally {
+      const ended = new Promise((resolve) => host.once('exit', resolve));
+      host.kill('SIGTERM');
+      await ended;
+    }
   });
 
   test('every way in that package.json names can be required', () => {

@@ -16,7 +16,11 @@ const LEGS = {
     [bin('biome'), 'check', '--error-on-warnings', '.'],
   ],
   lint: [['cargo', 'clippy', '--all-targets', '--locked', '--', '-D', 'warnings']],
-  types: [[bin('tsc'), '-p', '.']],
+  types: ['.', 'lib/console', '__test__/tsconfig.browser.json'].map((project) => [
+    bin('tsc'),
+    '-p',
+    project,
+  ]),
   rust: [
     ['cargo', 'test', '--locked', '--no-default-features'],
     ['cargo', 'test', '--locked', '--lib'],

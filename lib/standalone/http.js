@@ -8,6 +8,7 @@
 const { createHash, timingSafeEqual } = require('node:crypto');
 const http = require('node:http');
 const { clusterAnswer } = require('../cluster.js');
+const { consoleFile } = require('../console-files.js');
 const { stateAnswer } = require('../state-answer.js');
 const { importRows } = require('./ndjson.js');
 const { checkNodes, otherOwner } = require('./nodes.js');
@@ -17,8 +18,8 @@ const { checkNumber, checkRow, FIELD_CHECKS } = require('./row.js');
  * @typedef {InstanceType<typeof import('./table.js').LmdbTable>} LmdbTable
  * @typedef {InstanceType<typeof import('./table.js').TableError>} TableError
  * @typedef {http.IncomingMessage} Request
- * @typedef {{ status?: number, headers?: Record<string, string>, body: unknown }} Answer  a string goes out as
- *   it is, anything else as JSON
+ * @typedef {{ status?: number, headers?: Record<string, string>, body: unknown }} Answer  text and bytes go
+ *   out as they are, anything else as JSON
  *
  * What the routes use of the keeper.
  * @typedef {Pick<import('../../index.js').QueueKeeper, 'claim' | 'confirm' | 'describe' | 'dueSummary'
@@ -39,6 +40,7 @@ const RESULT_TRIES = 8;
 /** Longer than this no claim holds up the event loop, however many rows it finds stale. */
 const TURN_MS = 5;
 const SCHEDULE = '/render_schedule/';
+const CONSOLE = '/console/';
 const JSON_TYPES = new Set(['application/json']);
 const NDJSON_TYPES = new Set([
   'application/json',
@@ -426,8 +428,35 @@ function createApi({
     return { body: keeper.explain(key) };
   }
 
+  /**
+   * A file of the console: there are no numbers in it, and the page itself asks for the token.
+   *
+   * @param {Request} request
+   * @param {string} path
+   * @returns {Answer}
+   */
+  function getConsole(request, path) {
+    if (!['GET', 'HEAD'].includes(String(request.method))) {
+      throw new HttpError(405, `${path} takes GET`, { headers: { allow: 'GET' } });
+    }
+    if (`${path}/` === CONSOLE) {
+      return { status: 308, headers: { location: CONSOLE }, body: { location: CONSOLE } };
+    }
+    const file = consoleFile(path.slice(CONSOLE.length));
+    if (!file) throw new HttpError(404, `there is no such file: the console is at ${CONSOLE}`);
+    return file;
+  }
+
   /** @param {Request} request */
-  function checkCaller(request) {
+  function checkHost(request) {
+    if (!tokenDigest && !isLoopbackName(request.headers.host)) {
+      // A page of any site can point its own name at this machine.
+      throw new HttpError(421, 'without --token this host answers to localhost and 127.0.0.1 only');
+    }
+  }
+
+  /** @param {Request} request */
+  function checkToken(request) {
     if (tokenDigest) {
       const given = /^Bearer +(.+)$/i.exec(request.headers.authorization ?? '')?.[1];
       if (given === undefined || !timingSafeEqual(digest(given), tokenDigest)) {
@@ -435,24 +464,23 @@ function createApi({
           headers: { 'www-authenticate': 'Bearer' },
         });
       }
-    } else if (!isLoopbackName(request.headers.host)) {
-      // A page of any site can point its own name at this machine.
-      throw new HttpError(421, 'without --token this host answers to localhost and 127.0.0.1 only');
     }
   }
 
   /** @param {Request} request */
   function answer(request) {
-    checkCaller(request);
+    checkHost(request);
     // A proxy may name the host in the target (RFC 9112, 3.2.2).
     const url = String(request.url).replace(/^https?:\/\/[^/]*/i, '');
     request.url = url;
     const path = url.split('?', 1)[0];
+    if (`${path}/`.startsWith(CONSOLE)) return getConsole(request, path);
+    checkToken(request);
     const isRow = path.startsWith(SCHEDULE) && path.length > SCHEDULE.length;
     const methods = isRow ? rowRoute : Object.hasOwn(routes, path) ? routes[path] : null;
     if (!methods) {
       throw new HttpError(404, 'there is no such route', {
-        fields: { routes: [...Object.keys(routes), `${SCHEDULE}<percent-encoded key>`] },
+        fields: { routes: [...Object.keys(routes), `${SCHEDULE}<percent-encoded key>`, CONSOLE] },
       });
     }
     const method = request.method === 'HEAD' ? 'GET' : String(request.method);
@@ -487,14 +515,15 @@ function createApi({
    */
   function send(response, status, headers, body) {
     if (response.headersSent || response.destroyed) return;
-    const text = typeof body === 'string' ? body : `${JSON.stringify(body)}\n`;
+    const isRaw = typeof body === 'string' || Buffer.isBuffer(body);
+    const content = isRaw ? body : `${JSON.stringify(body)}\n`;
     response.writeHead(status, {
       'content-type': 'application/json',
-      'content-length': Buffer.byteLength(text),
+      'content-length': Buffer.byteLength(content),
       ...(draining ? { connection: 'close' } : {}),
       ...headers,
     });
-    response.end(text);
+    response.end(content);
   }
 
   return {

@@ -434,6 +434,7 @@ The render queue listens on ${url}, with ${workers} workers, rows in ${path.reso
   schedule a page      curl -s${json} -X PUT ${url}/render_schedule/${at} \\
                          -d '{"nextRenderTime": 0, "fromSitemap": true}'
   everything about it  curl -s${json} ${url}/prerender_admin/explain -d '{"key": "https://www.example.com/"}'
+  a page that shows it ${url}/console/
   the whole state      curl -s${auth} ${url}/prerender_admin/queue-state
   for Prometheus       curl -s${auth} ${url}/metrics
 

@@ -1,0 +1,900 @@
+'use strict';
+
+const assert = require('node:assert/strict');
+const fs = require('node:fs');
+const path = require('node:path');
+const { after, afterEach, before, beforeEach, describe, test } = require('node:test');
+const { consoleFile, consolePaths } = require('../lib/console-files.js');
+const { launch, openPage, skip } = require('./support/browser.js');
+const { ask, at, newData, newFolder, run, startHost } = require('./support/host.js');
+const { until } = require('./support/until.js');
+
+/** @typedef {import('./support/browser.js').Page} Page */
+
+const MINUTE = 60_000;
+const HOUR = 60 * MINUTE;
+const FOLDER = path.join(__dirname, '../lib/console');
+const AXE = fs.readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
+/** What the browser itself says of an answer that is no success. */
+const NO_SUCCESS = /^Failed to load resource/;
+
+/** A configuration whose routes have what nobody should write into one. @param {object} config */
+function configFile(config) {
+  const file = path.join(newFolder(), `config-${Math.random().toString(36).slice(2)}.json`);
+  fs.writeFileSync(file, JSON.stringify(config));
+  return file;
+}
+
+/**
+ * @param {string} url
+ * @param {string} path
+ * @param {object} body
+ */
+async function post(url, path, body) {
+  const { status, answer } = await ask(url + path, 'POST', body);
+  assert.equal(status, 200, JSON.stringify(answer));
+  return answer;
+}
+
+/** @param {string} url @param {string} key @param {object} row */
+async function put(url, key, row) {
+  const { status, answer } = await ask(url + at(key), 'PUT', row);
+  assert.ok(status === 200 || status === 201, JSON.stringify(answer));
+  await until('the row to be kept', async () => {
+    return (await post(url, '/prerender_admin/explain', { key })).kept;
+  });
+}
+
+/** @param {string} url */
+async function stateOf(url) {
+  return (await ask(`${url}/prerender_admin/queue-state`, 'GET')).answer;
+}
+
+/** @type {import('playwright-core').Browser} */
+let browser;
+/** Pages that a test has opened, with what went wrong on them. @type {Awaited<ReturnType<typeof openPage>>[]} */
+let opened = [];
+
+/**
+ * @param {string} url
+ * @param {string} [hash]
+ * @param {Parameters<typeof openPage>[1]} [options]
+ */
+async function open(url, hash = '', options = {}) {
+  const one = await openPage(browser, options);
+  opened.push(one);
+  await one.page.goto(`${url}/console/${hash}`);
+  return one.page;
+}
+
+/** What a selector shows, as a reader gets it. @param {Page} page @param {string} selector */
+function textOf(page, selector) {
+  // biome-ignore lint/performance/useDomNodeTextContent: what is hidden is not to be in it
+  return page.locator(selector).innerText();
+}
+
+/** @param {Page} page @param {string} selector @param {RegExp} pattern */
+function untilText(page, selector, pattern) {
+  return until(`${selector} to say ${pattern}`, async () => {
+    const text = await textOf(page, selector);
+    if (!pattern.test(text)) throw new Error(text);
+    return true;
+  });
+}
+
+/** The numbers of the tiles by their names, as text. @param {Page} page @returns {Promise<Record<string, string>>} */
+function tilesOf(page) {
+  return page.evaluate(() => {
+    const groups = [...document.querySelectorAll('#due .tiles > div')];
+    return Object.fromEntries(
+      groups.map((group) => [group.children[0].textContent, group.children[1].textContent]),
+    );
+  });
+}
+
+/** The cells of a table's body, without what is in small letters. @param {Page} page @param {string} selector */
+function cellsOf(page, selector) {
+  return page.evaluate((within) => {
+    const rows = [...document.querySelectorAll(`${within} tbody tr`)];
+    return rows.map((row) =>
+      [...row.children].map((cell) => cell.querySelector('.is')?.textContent ?? ''),
+    );
+  }, selector);
+}
+
+/** @param {number} count */
+function written(count) {
+  return count.toLocaleString('en-GB');
+}
+
+describe('the files of the console', () => {
+  const POLICY = [
+    "default-src 'none'",
+    "script-src 'self'",
+    "style-src 'self'",
+    "connect-src 'self'",
+    "img-src 'self' data:",
+    "base-uri 'none'",
+    "form-action 'none'",
+    "frame-ancestors 'none'",
+    "require-trusted-types-for 'script'",
+    "trusted-types 'none'",
+  ];
+  /** @type {Awaited<ReturnType<typeof startHost>>} */
+  let host;
+  before(async () => {
+    host = await startHost(['--sample', '0', '--token', 'a token', '--workers', '1']);
+  });
+  after(() => host.stop());
+
+  test('are served without the token, as nothing of the queue is in them', async () => {
+    assert.equal((await fetch(`${host.url}/prerender_admin/queue-state`)).status, 401);
+    for (const name of ['', ...consolePaths()]) {
+      const response = await fetch(`${host.url}/console/${name}`);
+      assert.equal(response.status, 200, name);
+      assert.deepEqual(Buffer.from(await response.arrayBuffer()), consoleFile(name)?.body);
+    }
+  });
+
+  test('come with a strict policy, and with types that browsers need not guess', async () => {
+    for (const name of ['', ...consolePaths()]) {
+      const { headers } = await fetch(`${host.url}/console/${name}`);
+      assert.equal(headers.get('content-security-policy'), POLICY.join('; '));
+      assert.equal(headers.get('x-content-type-options'), 'nosniff');
+      assert.equal(headers.get('referrer-policy'), 'no-referrer');
+      assert.equal(headers.get('cache-control'), 'no-cache');
+      const type = /\.js$/.test(name) ? 'text/javascript' : /\.css$/.test(name) ? 'text/css' : '';
+      assert.ok(headers.get('content-type')?.startsWith(type), name);
+    }
+  });
+
+  test('the page says the policy itself, for a mount that sends no headers', () => {
+    const page = String(consoleFile('')?.body);
+    const said = /<meta http-equiv="content-security-policy" content="([^"]+)">/.exec(page)?.[1];
+    // Which a page cannot say of itself.
+    assert.equal(said, POLICY.filter((rule) => !rule.startsWith('frame-ancestors')).join('; '));
+  });
+
+  test('there is a file for all that they name, the chart library and its licence included', () => {
+    const page = String(consoleFile('')?.body);
+    const named = [...page.matchAll(/(?:src|href)="\.\/([^"]+)"/g)].map(([, name]) => name);
+    assert.ok(named.length >= 4);
+    for (const file of fs.readdirSync(FOLDER).filter((name) => name.endsWith('.js'))) {
+      const text = fs.readFileSync(path.join(FOLDER, file), 'utf8');
+      named.push(...[...text.matchAll(/'\.\/([\w./]+\.js)'/g)].map(([, name]) => name));
+    }
+    for (const name of named) assert.ok(consoleFile(name), name);
+    assert.match(String(consoleFile('vendor/LICENSE')?.body), /MIT/);
+  });
+
+  test('no other file is served: not the package, not what lies beside it', async () => {
+    for (const name of [
+      'package.json',
+      'tsconfig.json',
+      '..%2fstate-answer.js',
+      'vendor/',
+      'constructor',
+      '__proto__',
+    ]) {
+      assert.equal((await fetch(`${host.url}/console/${name}`)).status, 404, name);
+    }
+  });
+
+  test('are read only, by GET and HEAD; without the slash the page is elsewhere', async () => {
+    assert.equal((await fetch(`${host.url}/console/`, { method: 'HEAD' })).status, 200);
+    const posted = await fetch(`${host.url}/console/`, { method: 'POST' });
+    assert.deepEqual([posted.status, posted.headers.get('allow')], [405, 'GET']);
+    const moved = await fetch(`${host.url}/console`, { redirect: 'manual' });
+    assert.deepEqual([moved.status, moved.headers.get('location')], [308, '/console/']);
+  });
+
+  test('make no markup of text anywhere', () => {
+    for (const file of fs.readdirSync(FOLDER)) {
+      const text = fs.readFileSync(path.join(FOLDER, file), 'utf8');
+      const markup =
+        /innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|createContextualFragment|setHTML|srcdoc|\beval\b|new Function/;
+      assert.doesNotMatch(text, markup, file);
+    }
+  });
+});
+
+describe('the console in a browser', { skip }, () => {
+  before(async () => {
+    browser = await launch();
+  });
+  after(() => browser.close());
+  beforeEach(() => {
+    opened = [];
+  });
+  afterEach(async () => {
+    for (const { faults, close } of opened) {
+      await close();
+      assert.deepEqual(faults, []);
+    }
+  });
+
+  describe("one node's view", () => {
+    /** @type {Awaited<ReturnType<typeof startHost>>} */
+    let host;
+    before(async () => {
+      host = await startHost(['--sample', '3000']);
+      const now = Date.now();
+      const product = 'https://www.example.com/product/';
+      await put(host.url, `${product}carried`, {
+        nextRenderTime: now - 9 * HOUR,
+        effectiveInterval: HOUR,
+      });
+      await put(host.url, `${product}changed`, {
+        nextRenderTime: now - HOUR,
+        changedAt: 1,
+        demandPeriod: 3 * HOUR,
+      });
+      await put(host.url, `${product}urgent`, {
+        nextRenderTime: now - 2 * HOUR,
+        urgentAt: 1,
+        fromSitemap: true,
+      });
+      await post(host.url, '/render_queue/claim', { limit: 7 });
+    });
+    after(() => host.stop());
+
+    /** Until page and state say the same; pages come due meanwhile. @param {Page} page @param {(state: any) => Promise<void>} check */
+    async function untilEqual(page, check) {
+      await until('the page to show the state', async () => {
+        const state = await stateOf(host.url);
+        await page.locator('#refresh').click();
+        await page.waitForFunction((since) => {
+          const time = document.querySelector('#trusted time')?.getAttribute('datetime');
+          return time && Date.parse(time) >= since;
+        }, state.generatedAt);
+        await check(state);
+        return true;
+      });
+    }
+
+    test('says whether it serves, whether its numbers hold, and what needs attention', async () => {
+      const page = await open(host.url);
+      await untilText(page, '#serving .headline', /Yes/);
+      await untilText(page, '#trusted .headline', /Yes, exact/);
+      await untilText(page, '#wrong .why', /late by 4 cadences or more/);
+      assert.match(await textOf(page, '#zone'), /Europe\/Berlin \(UTC\+[12]\)/);
+      await until('the title', async () => /^\d+ due · localhost/.test(await page.title()));
+    });
+
+    test('shows every count of the state as it is', async () => {
+      const page = await open(host.url);
+      await untilEqual(page, async ({ now, coming }) => {
+        const tiles = await tilesOf(page);
+        assert.deepEqual(
+          {
+            Due: now.due,
+            'From the sitemap': now.dueSitemap,
+            Discovered: now.dueDiscovered,
+            Changed: now.dueChanged,
+            Urgent: now.dueUrgent,
+            'In flight': now.inFlight,
+            Unclaimed: now.unclaimed,
+            'Held back': now.heldKeys,
+            'Next 15 minutes': coming.next15m,
+            'Next 60 minutes': coming.next60m,
+            'Next 24 hours': coming.next24h,
+          },
+          Object.fromEntries(
+            Object.entries(tiles)
+              .filter(([name]) => name !== 'Drained in')
+              .map(([name, text]) => [name, Number(text.replaceAll(',', ''))]),
+          ),
+        );
+        assert.equal(now.drainEtaMs, null);
+        assert.equal(tiles['Drained in'], 'never');
+      });
+      assert.ok(Number((await tilesOf(page))['In flight']) === 7);
+    });
+
+    test('shows lateness by route, of all pages and of the two kinds apart', async () => {
+      const page = await open(host.url);
+      await untilEqual(page, async ({ lateness }) => {
+        const { sitemap, discovered, byRoute } = lateness;
+        const both = (/** @type {any} */ one) =>
+          one.sitemap.map((/** @type {number} */ bin, /** @type {number} */ index) => {
+            return bin + one.discovered[index];
+          });
+        for (const [choice, binsOf] of /** @type {const} */ ([
+          ['all', both],
+          ['sitemap', (/** @type {any} */ one) => one.sitemap],
+          ['discovered', (/** @type {any} */ one) => one.discovered],
+        ])) {
+          await page.locator(`input[name=of][value=${choice}]`).check();
+          const rows = [{ route: null, sitemap, discovered }, ...byRoute.slice(0, 8)];
+          const expected = rows.map((row) => {
+            const bins = binsOf(row);
+            const sum = bins.reduce((/** @type {number} */ a, /** @type {number} */ b) => a + b);
+            const name =
+              row.route === null ? 'All routes' : row.route.replace(/^route:(\w+):/, '$1 ');
+            return [name, ...[sum, ...bins].map(written)];
+          });
+          assert.deepEqual(await cellsOf(page, '#lateness'), expected);
+        }
+      });
+    });
+
+    test('tells classes apart by all that makes them differ', async () => {
+      const page = await open(host.url);
+      const row = page.locator('#classes tbody tr').first();
+      await row.waitFor();
+      const more = page.locator('#classes .more button');
+      if (await more.isVisible()) await more.click();
+      const found = await page.evaluate(() =>
+        [...document.querySelectorAll('#classes tbody tr')].map((row) => row.textContent ?? ''),
+      );
+      assert.ok(
+        found.some((row) => /every 1 h, carried by the row · discovered/.test(row)),
+        String(found),
+      );
+      assert.ok(
+        found.some((row) => /discovered · changed · a bot every 3 h/.test(row)),
+        String(found),
+      );
+      assert.ok(
+        found.some((row) => /of the route · from the sitemap · urgent/.test(row)),
+        String(found),
+      );
+      await untilEqual(page, async ({ lateness }) => {
+        const cells = await cellsOf(page, '#classes');
+        assert.deepEqual(
+          cells.map((row) => row.slice(3)),
+          lateness.classes.map((/** @type {any} */ each) => [
+            written(each.due),
+            written(each.rows),
+          ]),
+        );
+      });
+    });
+
+    test('draws the next 24 hours and the last hour, and has each as a table', async () => {
+      const page = await open(host.url);
+      await until('both charts', async () => {
+        return page.evaluate(() => {
+          const canvases = [...document.querySelectorAll('canvas')];
+          return (
+            canvases.length === 2 &&
+            canvases.every((canvas) => {
+              const image = canvas
+                .getContext('2d')
+                ?.getImageData(0, 0, canvas.width, canvas.height);
+              return image?.data.some((value) => value > 0);
+            })
+          );
+        });
+      });
+      for (const name of ['coming', 'flow']) await page.locator(`#${name} summary`).click();
+      await untilEqual(page, async ({ coming, flow, generatedAt }) => {
+        const hours = (await cellsOf(page, '#coming')).map((row) => row[1]);
+        assert.deepEqual(hours, coming.byHour.map(written));
+        const minutes = await cellsOf(page, '#flow');
+        assert.equal(minutes.length, 60);
+        const last = Math.floor(generatedAt / MINUTE);
+        for (const { minute, cameDue, rescheduled, added, triggered, removed } of flow) {
+          assert.deepEqual(
+            minutes[last - minute].slice(1),
+            [cameDue, rescheduled, added, triggered, removed].map(written),
+          );
+        }
+        // Before the process was there nothing was counted, which is not 0.
+        assert.equal(minutes[59][1].startsWith('–'), true);
+      });
+    });
+
+    test('is refreshed in place: neither rows nor selected text nor focus are lost', async () => {
+      const page = await open(host.url);
+      await until('rows', async () => (await cellsOf(page, '#classes')).length > 2);
+      await page.evaluate(() => {
+        for (const row of document.querySelectorAll('tr, dt, dd, canvas')) {
+          /** @type {any} */ (row).mine = true;
+        }
+        const cell = document.querySelector('#due dd');
+        if (cell) getSelection()?.selectAllChildren(cell);
+        /** @type {HTMLElement} */ (document.querySelector('#coming summary')).focus();
+      });
+      const selected = await page.evaluate(() => String(getSelection()));
+      const before = (await stateOf(host.url)).now.due;
+      await put(host.url, 'https://www.example.com/product/one-more', { nextRenderTime: 1 });
+      await untilText(page, '#lateness tbody', new RegExp(`All routes\\s${written(before + 1)}`));
+      assert.equal(await page.evaluate(() => String(getSelection())), selected);
+      await untilText(page, '#due .standing', /Not refreshed while text in it is selected/);
+      assert.equal(
+        await page.evaluate(() => document.activeElement?.textContent),
+        'By hour, as a table',
+      );
+      const lost = await page.evaluate(
+        () =>
+          [...document.querySelectorAll('#due dd, #lateness tr, #coming canvas')].filter(
+            (node) => !(/** @type {any} */ (node).mine),
+          ).length,
+      );
+      assert.equal(lost, 0);
+      await page.evaluate(() => getSelection()?.removeAllRanges());
+      await until('the tile', async () => (await tilesOf(page)).Due === written(before + 1));
+      assert.equal(await page.locator('#due .standing').isVisible(), false);
+    });
+
+    test('claims are paused and resumed by a dialog that asks first', async () => {
+      const page = await open(host.url);
+      const isPaused = async () => (await stateOf(host.url)).now.paused;
+      const pause = page.locator('#pause');
+      const dialog = page.locator('dialog#confirm');
+      await until('the button', async () => (await pause.textContent()) === 'Pause claims …');
+
+      await pause.click();
+      assert.equal(await dialog.getByRole('heading').textContent(), 'Pause claims on localhost?');
+      assert.equal(await page.evaluate(() => document.activeElement?.textContent), 'Cancel');
+      await page.keyboard.press('Escape');
+      assert.equal(await dialog.isVisible(), false);
+      assert.equal(await page.evaluate(() => document.activeElement?.id), 'pause');
+      await pause.click();
+      await page.getByRole('button', { name: 'Cancel' }).click();
+      assert.equal(await isPaused(), false);
+
+      await pause.click();
+      await dialog.getByRole('button', { name: 'Pause claims' }).click();
+      await untilText(page, '#serving .headline', /Paused/);
+      assert.equal(await isPaused(), true);
+      assert.equal((await post(host.url, '/render_queue/claim', { limit: 1 })).refused, 'paused');
+      await until('the title', async () => /^Paused/.test(await page.title()));
+
+      await pause.click();
+      assert.equal(await dialog.getByRole('heading').textContent(), 'Resume claims on localhost?');
+      await dialog.getByRole('button', { name: 'Resume claims' }).click();
+      await untilText(page, '#serving .headline', /Yes/);
+      assert.equal(await isPaused(), false);
+    });
+  });
+
+  describe('the explanation of a key', () => {
+    const routes = [{ match: 'prefix', path: '/p/', renderInterval: 24 * HOUR }];
+    /** @type {Awaited<ReturnType<typeof startHost>>} */
+    let host;
+    before(async () => {
+      const config = configFile({
+        routes,
+        node: 'node-a',
+        nodes: ['node-a', 'node-b'],
+        leases: { leaseMs: 400, missLimit: 1, releaseGraceMs: 1 },
+      });
+      host = await startHost(['--sample', '0', '--config', config]);
+    });
+    after(() => host.stop());
+
+    /** A key that this node owns, or that it does not. @param {string} name @param {boolean} [own] */
+    async function keyOf(name, own = true) {
+      for (let number = 0; ; number++) {
+        const key = `https://www.example.com/p/${name}-${number}`;
+        const { reason } = await post(host.url, '/prerender_admin/explain', { key });
+        if ((reason !== 'not-owned') === own) return key;
+      }
+    }
+
+    /** @param {string} key */
+    async function explain(key) {
+      // There is no node-b to answer for the cluster.
+      const page = await open(host.url, '#/explain', { expected: NO_SUCCESS });
+      await page.getByLabel('Key of the page').fill(key);
+      await page.keyboard.press('Enter');
+      await page.locator('#explained').waitFor();
+      return page;
+    }
+
+    test('not due: when it will be', async () => {
+      const key = await keyOf('later');
+      await put(host.url, key, { nextRenderTime: Date.now() + 3 * HOUR });
+      const page = await explain(key);
+      await untilText(page, '#explained .headline', /Not due yet: due in 2 h 59 min/);
+      assert.match(await textOf(page, '#explained .key'), new RegExp(key));
+      assert.equal(await page.evaluate(() => document.activeElement?.id), 'explained-title');
+      // The answer can be asked for again by its address.
+      const again = await open(host.url, new URL(page.url()).hash, { expected: NO_SUCCESS });
+      await untilText(again, '#explained .headline', /Not due yet/);
+      assert.equal(await again.getByLabel('Key of the page').inputValue(), key);
+    });
+
+    test('not kept here: whose it is, or that nobody knows it', async () => {
+      const foreign = await explain(await keyOf('foreign', false));
+      await untilText(foreign, '#explained .headline', /belongs to another node/);
+      assert.match(await textOf(foreign, '#explained .why'), /node-b owns this page/);
+      const unknown = await explain(await keyOf('unknown'));
+      await untilText(unknown, '#explained .headline', /not known/);
+      assert.match(await textOf(unknown, '#explained .why'), /Check the spelling/);
+      assert.match(await textOf(unknown, '#explained .facts'), /Owner\s+node-a/);
+    });
+
+    test('due: its place, and that nothing is being claimed; paused: so', async () => {
+      const first = await keyOf('first');
+      const second = await keyOf('second');
+      await put(host.url, first, { nextRenderTime: Date.now() - 30 * HOUR });
+      await put(host.url, second, { nextRenderTime: Date.now() - 2 * HOUR });
+      const page = await explain(second);
+      await untilText(page, '#explained .headline', /Due, and number 2 in the queue/);
+      assert.match(await textOf(page, '#explained .why'), /1 due page ahead of it/);
+      assert.match(await textOf(page, '#explained .why'), /No page has been given out/);
+      await post(host.url, '/render_queue/pause', {});
+      await page.locator('#refresh').click();
+      await untilText(page, '#explained .headline', /Due, but claims are paused/);
+      await post(host.url, '/render_queue/resume', {});
+      for (const key of [first, second]) await ask(host.url + at(key), 'DELETE');
+    });
+
+    test('leased: since when and until when; held back: after how many attempts, and until when', async () => {
+      const key = await keyOf('missed');
+      await put(host.url, key, { nextRenderTime: Date.now() - HOUR });
+      const page = await explain(key);
+      await untilText(page, '#explained .headline', /Due, and number 1/);
+      // Given out to nobody who answers, until it is held back.
+      await until('the hold', async () => {
+        const { held } = await post(host.url, '/render_queue/claim', { limit: 1 });
+        return held.length > 0;
+      });
+      await page.locator('#refresh').click();
+      await untilText(page, '#explained .headline', /Held back for another/);
+      assert.match(
+        await textOf(page, '#explained .why'),
+        /2 attempts in a row ended without a result/,
+      );
+      await ask(host.url + at(key), 'DELETE');
+    });
+
+    test('a page in flight is being rendered', async () => {
+      const other = await startHost(['--sample', '0', '--workers', '1']);
+      const key = 'https://www.example.com/in-flight';
+      await put(other.url, key, { nextRenderTime: Date.now() - HOUR });
+      await post(other.url, '/render_queue/claim', { limit: 1 });
+      const page = await open(other.url, `#/explain/${encodeURIComponent(key)}`);
+      await untilText(page, '#explained .headline', /It is being rendered/);
+      assert.match(
+        await textOf(page, '#explained .why'),
+        /If no result comes by .* that is a miss/,
+      );
+      assert.equal(await other.stop(), 0);
+    });
+  });
+
+  describe('what comes from outside', () => {
+    const MARKUP = '<img src=x onerror="document.title=1"><script>document.title=2</script>';
+    const REVERSED = 'https://www.example.com/\u202egnp.exe\u2066';
+    /** @type {Awaited<ReturnType<typeof startHost>>} */
+    let host;
+    before(async () => {
+      const config = configFile({
+        node: `<b>node</b>\u202e`,
+        routes: [
+          { match: 'contains', path: MARKUP },
+          { match: 'contains', path: '/', renderInterval: HOUR },
+          { match: 'wrong <i>rule</i>', path: '/' },
+        ],
+      });
+      host = await startHost(['--sample', '0', '--workers', '1', '--config', config]);
+    });
+    after(() => host.stop());
+
+    /** No element but those that the page is made of. @param {Page} page */
+    function strangers(page) {
+      return page.evaluate(() => document.querySelectorAll('img, i, b, script:not([src])').length);
+    }
+
+    test('markup in names and messages is text', async () => {
+      const page = await open(host.url);
+      await untilText(page, 'h1', /<b>node<\/b>U\+202E/);
+      await untilText(page, '#wrong .why', /wrong <i>rule<\/i>/);
+      assert.equal(await strangers(page), 0);
+      assert.match(await page.title(), /Render queue$/);
+      await page.locator('#pause').click();
+      assert.match(await textOf(page, '#confirm-title'), /<b>node<\/b>U\+202E/);
+      assert.equal(await strangers(page), 0);
+    });
+
+    test('a key with markup, with controls of direction, or of 5 kB, is text that stays in its place', async () => {
+      const page = await open(host.url, '#/explain', { viewport: { width: 360, height: 700 } });
+      const long = `https://www.example.com/${'long/'.repeat(1_000)}`;
+      for (const [key, shown] of [
+        [`https://www.example.com/${MARKUP}`, `https://www.example.com/${MARKUP}`],
+        [REVERSED, 'https://www.example.com/U+202Egnp.exeU+2066'],
+        ['a\u0000b\u200bc\u00a0d\u2028e', 'aU+0000bU+200BcU+00A0dU+2028e'],
+        ['a half \ud83d', 'a half U+D83D'],
+        [long, `${long.slice(0, 300)} …`],
+      ]) {
+        await page.evaluate((value) => {
+          const input = /** @type {HTMLInputElement} */ (document.querySelector('#key'));
+          input.value = value;
+        }, key);
+        await page.getByRole('button', { name: 'Explain' }).click();
+        await until('the key', async () => {
+          return (await page.locator('#explained .key').textContent()) === shown;
+        });
+        assert.match(await textOf(page, '#explained .headline'), /not known/);
+        assert.equal(await strangers(page), 0);
+        assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= 360), shown);
+      }
+      await page.getByRole('button', { name: /Show all 5,0\d\d characters/ }).click();
+      assert.equal(await page.locator('#explained .key').textContent(), long);
+      assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= 360));
+    });
+  });
+
+  describe('a host that does not answer', () => {
+    test('is named at once, its last numbers stay, grey and ageing, and are replaced when it is back', async () => {
+      const data = newData();
+      const host = await startHost(['--sample', '500', '--workers', '1'], { data });
+      const page = await open(host.url, '', { expected: NO_SUCCESS });
+      await untilText(page, '#trusted .headline', /Yes, exact/);
+      const due = (await tilesOf(page)).Due;
+      host.child.kill('SIGKILL');
+      await host.ended;
+      await untilText(page, '#banner', /localhost cannot be reached: the connection failed/);
+      await untilText(page, '#trusted .headline', /No, they are old/);
+      await untilText(page, '#serving .headline', /Not known/);
+      assert.match(await textOf(page, '#serving .why'), /When it last answered, \d+ s ago: yes/);
+      assert.equal(await page.locator('#pause').isVisible(), false);
+      assert.equal((await tilesOf(page)).Due, due);
+      const colorOf = () =>
+        page.evaluate(() => {
+          const tile = document.querySelector('#due .tiles dd');
+          return tile && getComputedStyle(tile).color;
+        });
+      const grey = await colorOf();
+      assert.match(await page.title(), /^No answer/);
+      const ageOf = async () => Number(/(\d+) s old/.exec(await textOf(page, '#banner'))?.[1]);
+      const age = await ageOf();
+      await until('the age to grow', async () => (await ageOf()) > age);
+
+      const back = await startHost(['--workers', '1', '--port', new URL(host.url).port], { data });
+      await untilText(page, '#trusted .headline', /Yes, exact/);
+      assert.equal(await page.locator('#banner').isVisible(), false);
+      assert.notEqual(await colorOf(), grey);
+      assert.equal(await back.stop(), 0);
+    });
+
+    test('one that takes the question and says nothing is noticed, too', async () => {
+      const host = await startHost(['--sample', '500', '--workers', '1']);
+      const page = await open(host.url, '', { expected: NO_SUCCESS });
+      await untilText(page, '#trusted .headline', /Yes, exact/);
+      host.child.kill('SIGSTOP');
+      try {
+        await untilText(page, '#banner', /cannot be reached: no answer within 4 s/);
+        await untilText(page, '#trusted .headline', /No, they are old/);
+      } finally {
+        host.child.kill('SIGCONT');
+      }
+      await untilText(page, '#trusted .headline', /Yes, exact/);
+      assert.equal(await host.stop(), 0);
+    });
+
+    test('before the first answer there are no numbers, and no 0 in their place', async () => {
+      const host = await startHost(['--sample', '0', '--workers', '1']);
+      const page = await open(host.url, '', { expected: NO_SUCCESS });
+      await untilText(page, '#trusted .headline', /Yes, exact/);
+      // The files are kept by the browser; the host is gone when the page starts anew.
+      await page.route(/prerender_admin/, (route) => route.abort());
+      await page.reload();
+      await untilText(page, '#banner', /cannot be reached.*no earlier numbers to show/s);
+      await untilText(page, '#trusted .headline', /Not known/);
+      for (const [name, text] of Object.entries(await tilesOf(page))) {
+        assert.match(text, /^–/, name);
+      }
+      assert.equal(await host.stop(), 0);
+    });
+  });
+
+  test('while the table is loaded there are no numbers, and it is said that claims are served in part', async () => {
+    const data = newData();
+    assert.equal(await (await startHost(['--sample', '60000'], { data })).stop(), 0);
+    fs.rmSync(path.join(data, 'queue.snapshot'), { force: true });
+    const faults = fs.mkdtempSync(path.join(newFolder(), 'faults-'));
+    const host = run(['--port', '0', '--data', data, '--workers', '2'], faults);
+    const soon = { everyMs: 1 };
+    const feeder = await until(
+      'a feeder',
+      () => /worker (\d) feeds/.exec(host.output())?.[1],
+      soon,
+    );
+    const standStill = (/** @type {number} */ ms) =>
+      fs.writeFileSync(path.join(faults, `${feeder}.block`), String(ms));
+    // Until the host can be asked; and then in the middle of the load, for less than makes another one take over.
+    standStill(1_500);
+    const url = await until(
+      'the URL',
+      () => /listens on (http:\S+),/.exec(host.output())?.[1],
+      soon,
+    );
+    await until('the load', async () => (await stateOf(url)).trust.phase === 'loading', soon);
+    standStill(4_500);
+    const page = await open(url, '', { expected: NO_SUCCESS });
+    await untilText(page, '#trusted .headline', /No numbers now/);
+    assert.match(await textOf(page, '#trusted .why'), /the queue keeper is loading/);
+    assert.match(await textOf(page, '#serving'), /Yes, in part|Not yet/);
+    for (const [name, text] of Object.entries(await tilesOf(page))) assert.match(text, /^–/, name);
+    await untilText(page, '#trusted .headline', /Yes, exact/);
+    host.child.kill('SIGTERM');
+    assert.equal(await host.ended, 0);
+  });
+
+  describe('a host with a token', () => {
+    test('is asked with the token that the page asks for, kept in the tab alone', async () => {
+      const host = await startHost(['--sample', '10', '--token', 'the token', '--workers', '1']);
+      const page = await open(host.url, '', { expected: NO_SUCCESS });
+      const token = page.getByLabel('Token');
+      await token.waitFor();
+      assert.equal(await page.evaluate(() => document.activeElement?.id), 'token');
+      assert.equal(await page.locator('#content').isVisible(), false);
+      await token.fill('another');
+      await page.keyboard.press('Enter');
+      await untilText(page, '#sign-in-why', /not accepted/);
+      await token.fill('the token');
+      await page.keyboard.press('Enter');
+      await untilText(page, '#trusted .headline', /Yes, exact/);
+      const kept = await page.evaluate(() => [localStorage.length, document.cookie, location.href]);
+      assert.deepEqual(kept.slice(0, 2), [0, '']);
+      assert.doesNotMatch(String(kept[2]), /token/);
+      await page.reload();
+      await untilText(page, '#trusted .headline', /Yes, exact/);
+      await page.getByRole('button', { name: 'Sign out' }).click();
+      await token.waitFor();
+      assert.equal(await page.evaluate(() => sessionStorage.length), 0);
+      assert.equal(await host.stop(), 0);
+    });
+  });
+
+  describe('for everybody', () => {
+    /** @type {Awaited<ReturnType<typeof startHost>>} */
+    let host;
+    before(async () => {
+      host = await startHost(['--sample', '3000']);
+      await post(host.url, '/render_queue/claim', { limit: 5 });
+    });
+    after(() => host.stop());
+
+    const VIEWS = {
+      node: '#/node',
+      explain: `#/explain/${encodeURIComponent('https://www.example.com/|mobile')}`,
+    };
+
+    /** @param {Page} page */
+    async function untilShown(page) {
+      await untilText(page, '#trusted .headline', /Yes, exact/);
+      if (page.url().includes('#/explain')) await page.locator('#explained').waitFor();
+      else await page.locator('#classes tbody tr').first().waitFor();
+    }
+
+    for (const colorScheme of /** @type {const} */ (['light', 'dark'])) {
+      for (const [name, hash] of Object.entries(VIEWS)) {
+        test(`an automated check finds no barrier: ${name}, ${colorScheme}`, async () => {
+          const page = await open(host.url, hash, { colorScheme });
+          await untilShown(page);
+          for (const summary of await page.locator('summary:visible').all()) await summary.click();
+          await page.evaluate(AXE);
+          const found = await page.evaluate(async () => {
+            const { violations } = await /** @type {any} */ (window).axe.run();
+            return violations.map((/** @type {any} */ one) => [
+              one.impact,
+              one.id,
+              one.nodes.map((/** @type {any} */ node) => node.html),
+            ]);
+          });
+          assert.deepEqual(found, []);
+        });
+      }
+    }
+
+    test('the dialog has no barrier either', async () => {
+      const page = await open(host.url, VIEWS.node);
+      await untilShown(page);
+      await page.locator('#pause').click();
+      await page.evaluate(AXE);
+      const found = await page.evaluate(
+        async () => (await /** @type {any} */ (window).axe.run()).violations,
+      );
+      assert.deepEqual(found, []);
+    });
+
+    test('it follows the colour scheme', async () => {
+      const page = await open(host.url, VIEWS.node, { colorScheme: 'light' });
+      await untilShown(page);
+      const brightness = () =>
+        page.evaluate(() => {
+          const rgb = getComputedStyle(document.body).backgroundColor.match(/\d+/g) ?? [];
+          return rgb.slice(0, 3).reduce((sum, part) => sum + Number(part), 0) / 3;
+        });
+      assert.ok((await brightness()) > 200);
+      await page.emulateMedia({ colorScheme: 'dark' });
+      assert.ok((await brightness()) < 60);
+    });
+
+    for (const [name, hash] of Object.entries(VIEWS)) {
+      test(`at 360 pixels nothing makes the page scroll sideways: ${name}`, async () => {
+        const page = await open(host.url, hash, { viewport: { width: 360, height: 740 } });
+        await untilShown(page);
+        for (const summary of await page.locator('summary:visible').all()) await summary.click();
+        const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+        assert.ok(wide <= 360, String(wide));
+        // What is wider scrolls in its own place, by keyboard, too.
+        const stuck = await page.evaluate(
+          () =>
+            [...document.querySelectorAll('.scroll')].filter(
+              (place) => place.scrollWidth > place.clientWidth && !place.hasAttribute('tabindex'),
+            ).length,
+        );
+        assert.equal(stuck, 0);
+      });
+    }
+
+    test('all of it can be reached and used by keyboard, and one sees where one is', async () => {
+      const page = await open(host.url, VIEWS.node);
+      await untilShown(page);
+      /** @type {string[]} */
+      const stops = [];
+      for (let presses = 0; presses < 60; presses++) {
+        await page.keyboard.press('Tab');
+        const stop = await page.evaluate(() => {
+          const on = document.activeElement;
+          if (!on || on === document.body) return null;
+          const { outlineStyle, outlineWidth } = getComputedStyle(on);
+          const seen = outlineStyle !== 'none' && Number.parseFloat(outlineWidth) >= 2;
+          return { name: on.textContent || on.id, seen, again: on.hasAttribute('data-stop') };
+        });
+        if (stop === null || stop.again) break;
+        assert.ok(stop.seen, stop.name);
+        await page.evaluate(() => document.activeElement?.setAttribute('data-stop', ''));
+        stops.push(stop.name);
+      }
+      assert.equal(stops[0], 'Skip to the content');
+      for (const name of [
+        'Explain a page',
+        'Refresh now',
+        'Pause claims …',
+        'By hour, as a table',
+      ]) {
+        assert.ok(stops.includes(name), `${name} in ${stops}`);
+      }
+      await page.locator('.skip').focus();
+      await page.keyboard.press('Enter');
+      assert.equal(await page.evaluate(() => document.activeElement?.id), 'main');
+      // Through the dialog and back, without a pointer.
+      await page.locator('#pause').focus();
+      await page.keyboard.press('Enter');
+      await page.keyboard.press('Tab');
+      await page.keyboard.press('Enter');
+      await untilText(page, '#serving .headline', /Paused/);
+      await page.keyboard.press('Enter');
+      await page.keyboard.press('Tab');
+      await page.keyboard.press('Enter');
+      await untilText(page, '#serving .headline', /Yes/);
+      // To the explanation.
+      await page.locator('#to-explain').focus();
+      await page.keyboard.press('Enter');
+      await page.locator('#key').waitFor();
+      await page.keyboard.press('Tab');
+    });
+
+    test('the live region speaks of what changes, not of what ticks', async () => {
+      const page = await open(host.url, VIEWS.node);
+      await untilShown(page);
+      await page.evaluate(() => {
+        /** @type {any} */ (window).spoken = [];
+        new MutationObserver(() => {
+          /** @type {any} */ (window).spoken.push(document.querySelector('#announce')?.textContent);
+        }).observe(/** @type {Node} */ (document.querySelector('#announce')), {
+          childList: true,
+          characterData: true,
+          subtree: true,
+        });
+      });
+      const asOf = await textOf(page, '#trusted time');
+      await until('two refreshes', async () => (await textOf(page, '#trusted time')) !== asOf);
+      assert.deepEqual(await page.evaluate(() => /** @type {any} */ (window).spoken), []);
+      await post(host.url, '/render_queue/pause', {});
+      await until('the word', async () => {
+        const spoken = await page.evaluate(() => /** @type {any} */ (window).spoken);
+        return /Serving: Paused/.test(String(spoken));
+      });
+      await post(host.url, '/render_queue/resume', {});
+    });
+  });
+});

@@ -1,0 +1,111 @@
+/**
+ * Requests to the host that serves this page, and to no other. Whatever comes back, or does not, is a value: nothing
+ * here throws for what a network or a host does.
+ */
+
+const SESSION_KEY = 'queue-console-authorization';
+const base = new URL(
+  document.querySelector('meta[name="queue-api"]')?.getAttribute('content') ?? '../',
+  document.baseURI,
+);
+
+export const PATHS = {
+  node: 'prerender_admin/queue-state',
+  cluster: 'prerender_admin/cluster-queue-state',
+  explain: 'prerender_admin/explain',
+  pause: 'render_queue/pause',
+  resume: 'render_queue/resume',
+};
+
+/**
+ * A moment on both clocks of the device: one of them stands still while it sleeps, the other may be set.
+ *
+ * @typedef {{ steady: number, wall: number }} Moment
+ */
+
+/** @returns {Moment} */
+export function moment() {
+  return { steady: performance.now(), wall: Date.now() };
+}
+
+/** Never too little. @param {Moment} since */
+export function elapsed(since) {
+  return Math.max(0, performance.now() - since.steady, Date.now() - since.wall);
+}
+
+/**
+ * @typedef {{ kind: 'answer', status: number, document: any, sent: Moment }} Answered
+ * @typedef {{ kind: 'sign-in', scheme: string, refused: boolean, sent: Moment }} SignIn
+ * @typedef {{ kind: 'failure', status: number | null, why: string, sent: Moment }} Failed  `why` is from outside
+ *
+ * @param {string} path
+ * @param {{ body?: object, withinMs?: number }} [options]
+ * @returns {Promise<Answered | SignIn | Failed>}
+ */
+export async function ask(path, { body, withinMs = 4_000 } = {}) {
+  // From when the question goes out: the answer may be as old as that, and never older.
+  const sent = moment();
+  const authorization = sessionStorage.getItem(SESSION_KEY);
+  /** @type {Record<string, string>} */
+  const headers = { accept: 'application/json' };
+  if (authorization !== null) headers.authorization = authorization;
+  if (body !== undefined) headers['content-type'] = 'application/json';
+  let response;
+  let text;
+  try {
+    response = await fetch(new URL(path, base), {
+      method: body === undefined ? 'GET' : 'POST',
+      headers,
+      body: body === undefined ? undefined : JSON.stringify(body),
+      cache: 'no-store',
+      credentials: 'same-origin',
+      redirect: 'error',
+      signal: AbortSignal.timeout(withinMs),
+    });
+    text = await response.text();
+  } catch (error) {
+    const late = /** @type {Error} */ (error).name === 'TimeoutError';
+    const why = late ? `no answer within ${withinMs / 1_000} s` : 'the connection failed';
+    return { kind: 'failure', status: null, why, sent };
+  }
+  const { status } = response;
+  if (status === 401 || status === 403) {
+    const scheme = (response.headers.get('www-authenticate') ?? '').split(/[\s,]/, 1)[0];
+    const refused = status === 403 || authorization !== null;
+    return { kind: 'sign-in', scheme: scheme.toLowerCase(), refused, sent };
+  }
+  let document;
+  try {
+    document = JSON.parse(text);
+  } catch {
+    return { kind: 'failure', status, why: `status ${status}, and no JSON`, sent };
+  }
+  if (typeof document !== 'object' || document === null || Array.isArray(document)) {
+    return { kind: 'failure', status, why: `status ${status}, and no JSON object`, sent };
+  }
+  const { error } = document;
+  if (!response.ok && status !== 503) {
+    const why = `status ${status}${typeof error === 'string' ? `: ${error}` : ''}`;
+    return { kind: 'failure', status, why, sent };
+  }
+  return { kind: 'answer', status, document, sent };
+}
+
+/** @param {string} token */
+export function useToken(token) {
+  sessionStorage.setItem(SESSION_KEY, `Bearer ${token}`);
+}
+
+/** @param {string} user @param {string} password */
+export function useUser(user, password) {
+  const bytes = new TextEncoder().encode(`${user}:${password}`);
+  sessionStorage.setItem(SESSION_KEY, `Basic ${btoa(String.fromCharCode(...bytes))}`);
+}
+
+export function signOut() {
+  sessionStorage.removeItem(SESSION_KEY);
+}
+
+export function isSignedIn() {
+  return sessionStorage.getItem(SESSION_KEY) !== null;
+}
