@@ -471,6 +471,24 @@ export declare class QueueKeeper {
   /** Makes this handle the feeder; the one before gets `E_DEPOSED` from now on, and its walk ends. Returns the new epoch, from 1. */
   takeFeeder(): number;
 
+  /** Says that the feeder lives. Nothing where this handle does not feed, or no longer. */
+  beat(): void;
+
+  /**
+   * Says that the feeder of this epoch (left out: this handle) is gone, or will be: whoever stands by may take over at once. What it feeds until
+   * then still counts. Nothing where another has taken over since.
+   */
+  vacate(epoch?: number): void;
+
+  /** ms since the feeder last said that it lives, by a clock that only goes forward; Infinity where nobody feeds. */
+  readonly feederSilenceMs: number;
+
+  /**
+   * True where the feeder has been silent for more than `silenceMs` (0 or more): to one caller only, in whichever thread, who is expected to call
+   * `takeFeeder` and `beat` within as long. Decides who begins to feed; who may, the epoch does.
+   */
+  seizeFeeder(silenceMs: number): boolean;
+
   /** OpenMetrics 1.0 text, of gauges and counters only; what cannot be vouched for while the queue is not live is left out. */
   metrics(): string;
 

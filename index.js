@@ -489,6 +489,28 @@ class QueueKeeper {
     return native.takeFeeder(this.#flushed);
   }
 
+  beat() {
+    native.beat(this.#flushed);
+  }
+
+  /** @param {number} [epoch] */
+  vacate(epoch) {
+    if (epoch !== undefined) checkCount(epoch, 'epoch');
+    native.vacate(this.#flushed, epoch);
+  }
+
+  get feederSilenceMs() {
+    return native.feederSilence(this.#flushed);
+  }
+
+  /** @param {number} silenceMs */
+  seizeFeeder(silenceMs) {
+    if (!(typeof silenceMs === 'number' && Number.isFinite(silenceMs) && silenceMs >= 0)) {
+      throw new TypeError(`silenceMs must be a number of 0 or more, not ${describe(silenceMs)}`);
+    }
+    return native.seizeFeeder(this.#flushed, silenceMs);
+  }
+
   metrics() {
     return native.metrics(this.#flushed);
   }

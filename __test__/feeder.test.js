@@ -6,7 +6,7 @@ const os = require('node:os');
 const path = require('node:path');
 const { after, afterEach, before, beforeEach, describe, test } = require('node:test');
 const { QueueKeeper } = require('..');
-const { Pulse, standBy } = require('../lib/arbiter.js');
+const { standBy } = require('../lib/arbiter.js');
 const { Feeder } = require('../lib/feeder.js');
 const { openTable, startWriter } = require('../lib/standalone/table.js');
 const { assertKeeperEqualsTable } = require('./support/compare.js');
@@ -553,7 +553,10 @@ describe('taking over', () => {
     await assertKeeperEqualsTable(keeper, table);
   });
 
-  test('whoever notices first that the feeder is silent takes over, and nobody else', async () => {
+  /** Threads that stand by on a clock moved by hand, by the patience that each has. */
+  function standing(/** @type {number[]} */ patience) {
+    const name = `standing by ${process.pid} ${standing.count++}`;
+    const feeding = QueueKeeper.open(name, { now: 0 });
     let mono = 0;
     /** @type {Map<() => void, number>} */
     const timers = new Map();
@@ -564,21 +567,34 @@ describe('taking over', () => {
         return () => timers.delete(then);
       },
     };
-    const pass = (/** @type {number} */ ms) => {
-      mono += ms;
-      for (const [then, at] of [...timers]) {
-        if (at <= mono && timers.delete(then)) then();
-      }
-    };
-    const now = () => BigInt(mono * 1e6) + 1n;
-    const first = new Pulse(undefined, now);
-    const others = [0, 1, 2].map(() => new Pulse(first.cell, now));
-    first.beat();
     /** @type {number[]} */
     const taken = [];
-    const leave = others.map((pulse, i) => standBy({ pulse, time, takeOver: () => taken.push(i) }));
+    const leave = patience.map((patienceMs, i) =>
+      standBy({ keeper: feeding, time, patienceMs, takeOver: () => taken.push(i) }),
+    );
+    return {
+      feeding,
+      taken,
+      leave() {
+        for (const go of leave) go();
+      },
+      pass(/** @type {number} */ ms) {
+        mono += ms;
+        feeding.setNow(mono);
+        for (const [then, at] of [...timers]) {
+          if (at <= mono && timers.delete(then)) then();
+        }
+      },
+    };
+  }
+  standing.count = 0;
+
+  test('whoever notices first that the feeder is silent takes over, and nobody else', () => {
+    const { feeding, taken, pass, leave } = standing([0, 0, 0]);
+    assert.deepEqual(taken.splice(0), [0], 'nobody feeds: the first that looks does');
+    feeding.takeFeeder();
     for (let i = 0; i < 20; i++) {
-      first.beat();
+      feeding.beat();
       pass(500);
     }
     assert.deepEqual(taken, []);
@@ -589,25 +605,52 @@ describe('taking over', () => {
     // The whole process was asleep: nobody is to blame.
     pass(3_600_000);
     assert.deepEqual(taken, [0]);
-    for (const pulse of others) pulse.vacate();
+    feeding.vacate();
     pass(500);
     assert.equal(taken.length, 2, 'a place that was given up is taken at once');
-    for (const go of leave) go();
-    first.vacate();
+    leave();
+    feeding.vacate();
     for (let i = 0; i < 40; i++) pass(500);
     assert.equal(taken.length, 2);
   });
 
+  test('a place that nobody has is left to the impatient for as long as the patient wait', () => {
+    const { feeding, taken, pass, leave } = standing([5_000, 0]);
+    assert.deepEqual(taken.splice(0), [1]);
+    feeding.takeFeeder();
+    feeding.beat();
+    pass(500);
+    leave();
+    feeding.vacate();
+    const patient = standing([5_000]);
+    for (let i = 0; i < 9; i++) patient.pass(500);
+    assert.deepEqual(patient.taken, []);
+    patient.pass(500);
+    assert.deepEqual(patient.taken, [0]);
+    patient.leave();
+  });
+
+  test('a thread that can no longer ask stands by no longer, and says so', () => {
+    /** @type {any[]} */
+    const errors = [];
+    const closed = new QueueKeeper();
+    closed.close();
+    standBy({
+      keeper: closed,
+      takeOver: () => assert.fail('it cannot know that'),
+      onError: (error) => errors.push(/** @type {any} */ (error).code),
+    });
+    assert.deepEqual(errors, ['E_CLOSED']);
+  });
+
   test('a feeder beats as long as it runs, and gives its place up when it stops', async () => {
-    const pulse = new Pulse();
-    assert.equal(pulse.silenceMs, Number.POSITIVE_INFINITY);
-    const feeder = feed({ pulse });
-    const { cell } = pulse;
-    const begun = cell[0];
-    await until('a beat', () => cell[0] > begun);
-    assert.ok(pulse.silenceMs < 5_000);
+    assert.equal(keeper.feederSilenceMs, Number.POSITIVE_INFINITY);
+    const handle = QueueKeeper.open(name);
+    const feeder = feed({ keeper: handle, pulse: handle });
+    await until('a pause', () => keeper.feederSilenceMs > 50);
+    await until('the next beat', () => keeper.feederSilenceMs < 50);
     await feeder.stop();
-    assert.equal(pulse.silenceMs, Number.POSITIVE_INFINITY);
+    assert.equal(keeper.feederSilenceMs, Number.POSITIVE_INFINITY);
   });
 
   test('one that was stopped in the middle of its load is followed by one that loads', async () => {

@@ -1,12 +1,11 @@
 'use strict';
 
 /**
- * Who feeds. The feeder beats a pulse that all threads see; every thread that could feed stands by and listens to
- * it. Where there is none for five seconds, the thread that says so first takes over: there is nobody to ask, and
- * nobody to wait for.
+ * Who feeds. The feeder beats a pulse that all threads see, kept by the queue itself; every thread that could feed
+ * stands by and listens to it. Where there is none for five seconds, the thread that says so first takes over:
+ * there is nobody to ask, and nobody to wait for.
  *
- *     const pulse = new Pulse(cell);      // `cell` of another thread's Pulse, or none for the first
- *     const leave = standBy({ pulse, takeOver: () => new Feeder({ pulse, ... }).start() });
+ *     const leave = standBy({ keeper, takeOver: () => new Feeder({ keeper: handle, pulse: handle, ... }).start() });
  *
  * This decides when somebody begins to feed, not who may: that is the keeper's epoch. Two that feed at once are no
  * harm, since the older one is refused.
@@ -15,75 +14,29 @@
 const SILENCE_MS = 5_000;
 const LOOK_MS = 500;
 
-/** The feeder's pulse: the moment of its last beat, by a clock that is the same in all threads of a process. */
-class Pulse {
-  #cell;
-  #now;
-  /** The last beat that was this one's. */
-  #mine = 0n;
-
-  /**
-   * @param {BigInt64Array} [cell]
-   * @param {() => bigint} [now]  in ns, never 0
-   */
-  constructor(
-    cell = new BigInt64Array(new SharedArrayBuffer(8)),
-    now = () => process.hrtime.bigint(),
-  ) {
-    this.#cell = cell;
-    this.#now = now;
-  }
-
-  /** To be handed to another thread. */
-  get cell() {
-    return this.#cell;
-  }
-
-  beat() {
-    this.#mine = this.#now();
-    Atomics.store(this.#cell, 0, this.#mine);
-  }
-
-  /** Nobody feeds from now on; nothing where somebody else has begun to. */
-  vacate() {
-    Atomics.compareExchange(this.#cell, 0, this.#mine, 0n);
-  }
-
-  /** Whoever fed is dead. */
-  clear() {
-    Atomics.store(this.#cell, 0, 0n);
-  }
-
-  /** How long there has been no beat, in ms; infinite where nobody feeds. */
-  get silenceMs() {
-    const last = Atomics.load(this.#cell, 0);
-    return last === 0n ? Number.POSITIVE_INFINITY : Number(this.#now() - last) / 1e6;
-  }
-
-  /** True where there was no beat for `silenceMs`: to one caller only, whose beat it is from then on. @param {number} silenceMs */
-  seize(silenceMs) {
-    const last = Atomics.load(this.#cell, 0);
-    const now = this.#now();
-    if (last !== 0n && Number(now - last) / 1e6 <= silenceMs) return false;
-    if (Atomics.compareExchange(this.#cell, 0, last, now) !== last) return false;
-    this.#mine = now;
-    return true;
-  }
-}
-
 /**
  * Takes over whenever nobody feeds, until the function that it returns is called. `takeOver` is told how long nobody
  * has: without end, where there was no feeder.
  *
  * @param {object} options
- * @param {Pulse} options.pulse
+ * @param {Pick<import('../index.js').QueueKeeper, 'feederSilenceMs' | 'seizeFeeder'>} options.keeper
  * @param {(silenceMs: number) => void} options.takeOver
+ * @param {(error: unknown) => void} [options.onError]  the keeper can no longer be asked: nobody stands by here any more
  * @param {number} [options.silenceMs]
+ * @param {number} [options.patienceMs]  how long a place that was given up, or never taken, is left to others first
  * @param {{ mono: () => number, after: (ms: number, then: () => void) => () => void }} [options.time]
  * @returns {() => void}
  */
-function standBy({ pulse, takeOver, silenceMs = SILENCE_MS, time = realTime }) {
+function standBy({
+  keeper,
+  takeOver,
+  onError = () => {},
+  silenceMs = SILENCE_MS,
+  patienceMs = 0,
+  time = realTime,
+}) {
   let lookedAt = time.mono();
+  let vacantSince = lookedAt;
   let cancel = () => {};
   const look = () => {
     const now = time.mono();
@@ -91,8 +44,15 @@ function standBy({ pulse, takeOver, silenceMs = SILENCE_MS, time = realTime }) {
     const awake = now - lookedAt < 4 * LOOK_MS;
     lookedAt = now;
     cancel = time.after(LOOK_MS, look);
-    const silence = pulse.silenceMs;
-    if (awake && pulse.seize(silenceMs)) takeOver(silence);
+    try {
+      const silence = keeper.feederSilenceMs;
+      if (silence !== Number.POSITIVE_INFINITY || !awake) vacantSince = now;
+      const patient = silence === Number.POSITIVE_INFINITY && now - vacantSince < patienceMs;
+      if (awake && !patient && keeper.seizeFeeder(silenceMs)) takeOver(silence);
+    } catch (error) {
+      cancel();
+      onError(error);
+    }
   };
   look();
   return () => cancel();
@@ -107,4 +67,4 @@ const realTime = {
   },
 };
 
-module.exports = { Pulse, standBy };
+module.exports = { standBy };

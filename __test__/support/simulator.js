@@ -14,7 +14,7 @@ const fs = require('node:fs');
 const os = require('node:os');
 const path = require('node:path');
 const { QueueKeeper } = require('../..');
-const { Pulse, standBy } = require('../../lib/arbiter.js');
+const { standBy } = require('../../lib/arbiter.js');
 const { Feeder } = require('../../lib/feeder.js');
 const { assertAddsUp } = require('./compare.js');
 const { FaultyTable, NO_FAULTS } = require('./faulty-table.js');
@@ -268,8 +268,7 @@ class Simulation {
       now: this.wall,
     });
     if (this.paused) main.pause();
-    this.process = { name, main, pulse: null, threads: [], cell: null };
-    this.process.cell = new BigInt64Array(new SharedArrayBuffer(8));
+    this.process = { name, main, threads: [] };
     this.leased.clear();
     this.graces.clear();
     this.formerOracles = [];
@@ -287,21 +286,16 @@ class Simulation {
   #startThread(index) {
     const thread = new Thread(this, this.process, index);
     this.process.threads[index] = thread;
-    const pulse = this.#pulse();
     standBy({
-      pulse,
+      keeper: thread.handle,
       time: thread.time,
-      takeOver: () => this.feed(thread, pulse),
+      takeOver: () => this.feed(thread),
     });
     return thread;
   }
 
-  #pulse() {
-    return new Pulse(this.process.cell, () => BigInt(Math.round(this.mono * 1e6) + 1));
-  }
-
-  /** @param {Thread} thread @param {InstanceType<typeof Pulse>} [pulse] */
-  feed(thread, pulse = this.#pulse()) {
+  /** @param {Thread} thread */
+  feed(thread) {
     if (thread.feeder) return;
     this.log(`thread ${thread.index} feeds`);
     const handle = QueueKeeper.open(thread.process.name);
@@ -310,7 +304,7 @@ class Simulation {
     const feeder = new Feeder({
       keeper: this.variant.keeper ? this.variant.keeper(keeper) : keeper,
       table: this.variant.port ? this.variant.port(this.#watched(port)) : this.#watched(port),
-      pulse,
+      pulse: handle,
       peers: this.withPeers ? () => this.peers : undefined,
       snapshot: this.withSnapshot ? this.snapshot : undefined,
       chunkRows: this.chunkRows,

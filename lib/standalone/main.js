@@ -8,7 +8,6 @@
 const fs = require('node:fs');
 const path = require('node:path');
 const { Worker } = require('node:worker_threads');
-const { Pulse } = require('../arbiter.js');
 const { createAcceptor } = require('./acceptor.js');
 const { Board } = require('./board.js');
 const { lockFolder } = require('./folder-lock.js');
@@ -74,11 +73,11 @@ class Host {
   #writer;
   #table;
   #board = new Board();
-  #pulse = new Pulse();
   /** @type {(Member | undefined)[]} */
   #members = [];
   /** Who feeds is the workers' affair: see `arbiter.js`. @type {Member | null} */
   #feeder = null;
+  #epoch = 0;
   /** @type {Promise<void> | null} */
   #stopped = null;
   #generation = 0;
@@ -295,7 +294,6 @@ class Host {
         socket,
         connection,
         board: this.#board.cells,
-        pulse: this.#pulse.cell,
         keeper: this.#config.keeper,
         token: this.#options.token,
         verifyEveryMs: this.#config.verifyEveryMs,
@@ -341,7 +339,7 @@ class Host {
     if (this.stopping || !this.#acceptor) return;
     if (this.#feeder === member) {
       this.#feeder = null;
-      this.#pulse.clear();
+      this.#keeper.vacate(this.#epoch);
     }
     this.#print(`worker ${member.index} has ended: it is replaced`);
     const soonest = started ? Math.max(0, member.startedAt + RESTART_MS - Date.now()) : RESTART_MS;
@@ -360,8 +358,10 @@ class Host {
     if (message.paused !== undefined) this.#feeder?.worker.postMessage({ checkStatus: true });
     if (message.feeding === undefined) return;
     this.#print(`worker ${member.index} feeds${message.feeding ? '' : ' no longer'}`);
-    if (message.feeding) this.#feeder = member;
-    else if (this.#feeder === member) this.#feeder = null;
+    if (message.feeding) {
+      this.#feeder = member;
+      this.#epoch = message.epoch;
+    } else if (this.#feeder === member) this.#feeder = null;
   }
 
   /** Looks after threads that live but stand still, and after the queue itself. */

@@ -7,7 +7,7 @@
 
 const { parentPort, workerData } = require('node:worker_threads');
 const { QueueKeeper } = require('../../index.js');
-const { Pulse, standBy } = require('../arbiter.js');
+const { standBy } = require('../arbiter.js');
 const { Feeder } = require('../feeder.js');
 const { TAKEN } = require('./acceptor.js');
 const { Board, PULSE_MS } = require('./board.js');
@@ -23,7 +23,6 @@ const { openTable } = require('./table.js');
  * @property {string} socket
  * @property {import('./table.js').Connection} connection
  * @property {Int32Array} board
- * @property {BigInt64Array} pulse  the feeder's
  * @property {Record<string, any>} keeper
  * @property {string} [token]
  * @property {number} [verifyEveryMs]
@@ -42,7 +41,6 @@ function run(data) {
   const board = new Board(data.board);
   board.beat(data.index);
   const beating = setInterval(() => board.beat(data.index), PULSE_MS);
-  const pulse = new Pulse(data.pulse);
   const table = openTable(data.data, data.connection);
   const keeper = QueueKeeper.open(KEEPER_NAME, data.keeper);
   const { node = DEFAULT_NODE, nodes: named = [] } = data.keeper;
@@ -79,7 +77,7 @@ function run(data) {
       peers: () => nodes.names(),
       snapshot: data.snapshot,
       verifyEveryMs: data.verifyEveryMs,
-      pulse,
+      pulse: handle,
       log: (level, message) => tell({ log: message, level }),
     });
     feeder = mine;
@@ -101,10 +99,14 @@ function run(data) {
     mine.on('failed', gone);
     mine.on('status', (status) => tell({ status }));
     mine.start();
-    tell({ feeding: true });
+    tell({ feeding: true, epoch: handle.state().trust.keeper.epoch });
   }
 
-  const leave = standBy({ pulse, takeOver: feed });
+  const leave = standBy({
+    keeper,
+    takeOver: feed,
+    onError: (error) => tell({ log: `no feeder is looked for here any more: ${error}` }),
+  });
 
   async function stop() {
     leave();
