@@ -7,12 +7,14 @@
 
 const { createHash, timingSafeEqual } = require('node:crypto');
 const http = require('node:http');
+const { createClaims } = require('../claims.js');
 const { clusterAnswer } = require('../cluster.js');
 const { consoleFile } = require('../console-files.js');
+const { HttpError } = require('../http-error.js');
+const { checkRow } = require('../row.js');
 const { stateAnswer } = require('../state-answer.js');
 const { importRows } = require('./ndjson.js');
 const { checkNodes, otherOwner } = require('./nodes.js');
-const { checkNumber, checkRow, FIELD_CHECKS } = require('./row.js');
 
 /**
  * @typedef {InstanceType<typeof import('./table.js').LmdbTable>} LmdbTable
@@ -24,21 +26,12 @@ const { checkNumber, checkRow, FIELD_CHECKS } = require('./row.js');
  * What the routes use of the keeper.
  * @typedef {Pick<import('../../index.js').QueueKeeper, 'claim' | 'confirm' | 'describe' | 'dueSummary'
  *   | 'explain' | 'metrics' | 'pause' | 'release' | 'resume' | 'stateJson' | 'status'>} Keeper
- * @typedef {import('../../index.js').Job} Job
- *
- * What a result answers: the row as it was when the result came, and the moment at which its job was given out.
- * @typedef {{ first: import('../schedule-table.js').ScheduleRow | null, grantedAt: number | undefined }} Rendered
  */
 
 const LARGEST_BODY = 16 * 2 ** 20;
-const MOST_JOBS = 10_000;
 /** How long a new list of nodes may take to reach the queue before the answer says that it has not. */
 const FOLLOW_MS = 5_000;
 const LOOK_MS = 20;
-/** A result is written over the row as it was read; one written in between is read again, this often. */
-const RESULT_TRIES = 8;
-/** Longer than this no claim holds up the event loop, however many rows it finds stale. */
-const TURN_MS = 5;
 const SCHEDULE = '/render_schedule/';
 const CONSOLE = '/console/';
 const JSON_TYPES = new Set(['application/json']);
@@ -49,21 +42,6 @@ const NDJSON_TYPES = new Set([
   'application/jsonl',
 ]);
 const OPENMETRICS = 'application/openmetrics-text; version=1.0.0; charset=utf-8';
-const OUTCOMES = new Set(['rendered', 'failed', 'gone']);
-
-class HttpError extends Error {
-  /**
-   * @param {number} status
-   * @param {string} message
-   * @param {{ headers?: Record<string, string>, fields?: Record<string, unknown> }} [more]
-   */
-  constructor(status, message, { headers = {}, fields = {} } = {}) {
-    super(message);
-    this.status = status;
-    this.headers = headers;
-    this.fields = fields;
-  }
-}
 
 /**
  * @param {object} parts
@@ -89,6 +67,7 @@ function createApi({
   onError,
 }) {
   const tokenDigest = token === undefined ? null : digest(token);
+  const claims = createClaims({ keeper, table, defaultInterval: () => defaultInterval, count });
   let draining = false;
 
   /** @type {Record<string, Record<string, (request: Request) => Answer | Promise<Answer>>>} */
@@ -192,173 +171,15 @@ function createApi({
 
   /** @param {Request} request */
   async function postClaim(request) {
-    const body = await readObject(request);
-    const limit = body.limit ?? 1;
-    if (!Number.isInteger(limit) || limit < 1 || limit > MOST_JOBS) {
-      throw new HttpError(422, `limit must be a whole number from 1 to ${MOST_JOBS}`);
-    }
+    const { limit } = await readObject(request);
     if (draining)
       throw new HttpError(503, 'the host is stopping', { headers: { 'retry-after': '2' } });
-    return { body: await claim(limit) };
-  }
-
-  /**
-   * Claims, holds each row against the table, and claims again in the place of those that were stale.
-   *
-   * @param {number} limit
-   */
-  async function claim(limit) {
-    /** @type {Job[]} */
-    const jobs = [];
-    /** @type {Map<string, unknown>} */
-    const held = new Map();
-    let skippedStale = 0;
-    let skippedUnreadable = 0;
-    let since = performance.now();
-    for (;;) {
-      // After a restart from a snapshot, all that was rendered since lies at the head.
-      if (performance.now() - since > TURN_MS) {
-        await new Promise((resolve) => setImmediate(resolve));
-        since = performance.now();
-      }
-      const before = jobs.length;
-      const { jobs: granted, ...claimed } = keeper.claim(limit - before);
-      for (const key of claimed.held) held.set(/** @type {any} */ (key).key, key);
-      for (const job of granted) {
-        const row = readForClaim(job);
-        if (row === undefined) {
-          skippedUnreadable += 1;
-        } else if (keeper.confirm(job.token, row)) {
-          jobs.push(job);
-          count?.('jobs');
-        } else {
-          skippedStale += 1;
-          count?.('stale');
-        }
-      }
-      const allGood = jobs.length === before + granted.length;
-      if (granted.length > 0 && !(allGood && (claimed.complete || jobs.length >= limit))) continue;
-      return {
-        jobs,
-        ...claimed,
-        // Not those of this very claim.
-        skippedLeased: Math.max(0, claimed.skippedLeased - before),
-        held: [...held.values()],
-        skippedStale,
-        ...(skippedUnreadable > 0 && { skippedUnreadable }),
-      };
-    }
-  }
-
-  /**
-   * The durable row of a job; undefined for one that cannot be read, whose lease is then given back as after
-   * a bad render: if it stays unreadable, the keeper soon holds it back.
-   *
-   * @param {Job} job
-   */
-  function readForClaim(job) {
-    try {
-      return table.getSync(job.key);
-    } catch {
-      keeper.release(job.key, job.token);
-      return undefined;
-    }
+    return { body: await claims.claim(limit) };
   }
 
   /** @param {Request} request */
   async function postResult(request) {
-    const body = await readObject(request);
-    const { key, token: lease, outcome } = body;
-    if (typeof key !== 'string') throw new HttpError(422, 'key must be the key of the job');
-    if (!Number.isSafeInteger(lease) || lease < 0) {
-      throw new HttpError(422, 'token must be the token of the job, as the claim gave it');
-    }
-    if (!OUTCOMES.has(outcome)) {
-      throw new HttpError(422, 'outcome must be "rendered", "failed" or "gone"');
-    }
-    for (const name of /** @type {const} */ (['nextRenderTime', 'fromSitemap'])) {
-      const wrong = body[name] === undefined ? null : FIELD_CHECKS[name](body[name]);
-      if (wrong) throw new HttpError(422, wrong);
-    }
-    if (body.effectiveInterval !== undefined) {
-      const wrong = checkNumber('effectiveInterval', body.effectiveInterval);
-      if (wrong) throw new HttpError(422, wrong);
-    }
-    const row = table.getSync(key);
-    // What was asked for after the job was handed out is not answered by its result.
-    const triggered = Math.max(Number(row?.changedAt ?? 0), Number(row?.urgentAt ?? 0));
-    const grantedAt = triggered > 0 ? keeper.explain(key)?.lease?.grantedAt : undefined;
-    const released = keeper.release(key, lease);
-    if (released !== 'released') {
-      throw new HttpError(409, STALE[released] ?? STALE.unknown, { fields: { release: released } });
-    }
-    count?.('results');
-    try {
-      return { body: await writeResult(key, body, { first: row, grantedAt }) };
-    } catch (error) {
-      // Not to be sent again: there is no lease any more to send it for.
-      const why = /** @type {Error} */ (error).message;
-      throw new HttpError(503, `the result is lost and its page stays due, claim again: ${why}`);
-    }
-  }
-
-  /**
-   * @param {string} key
-   * @param {any} result
-   * @param {Rendered} rendered
-   */
-  async function writeResult(key, result, rendered) {
-    for (let tries = 0; tries < RESULT_TRIES; tries++) {
-      const row = table.getSync(key);
-      if (!row) return { release: 'released', written: false, gone: true };
-      if (result.outcome === 'gone') {
-        if (await table.delete(key, { ifVersion: row.version })) {
-          return { release: 'released', written: true, gone: true };
-        }
-        continue;
-      }
-      const next = resultRow(row, result, rendered);
-      if (await table.put(key, next, { ifVersion: row.version })) {
-        return { release: 'released', written: true, nextRenderTime: next.nextRenderTime };
-      }
-    }
-    throw new Error('the row is written too often to write over it');
-  }
-
-  /**
-   * @param {import('../schedule-table.js').ScheduleRow} row
-   * @param {any} result
-   * @param {Rendered} rendered
-   */
-  function resultRow(row, result, { first, grantedAt }) {
-    const next = { ...row };
-    for (const name of /** @type {const} */ (['fromSitemap', 'effectiveInterval'])) {
-      if (result[name] !== undefined) next[name] = result[name];
-    }
-    let stillDue = false;
-    if (result.outcome === 'rendered') {
-      for (const name of /** @type {const} */ (['changedAt', 'urgentAt'])) {
-        const at = row[name];
-        if (typeof at !== 'number' || at <= 0) continue;
-        const isNewer = grantedAt !== undefined && at > grantedAt;
-        if (isNewer || at !== first?.[name]) stillDue = true;
-        else next[name] = null;
-      }
-    }
-    if (result.nextRenderTime !== undefined) next.nextRenderTime = result.nextRenderTime;
-    else if (!stillDue) next.nextRenderTime = Date.now() + cadenceOf(row.cacheKey, next);
-    return next;
-  }
-
-  /**
-   * @param {string} key
-   * @param {import('../schedule-table.js').ScheduleRow} row
-   */
-  function cadenceOf(key, row) {
-    const carried = row.effectiveInterval;
-    if (typeof carried === 'number' && carried > 0) return carried;
-    const kept = keeper.describe(key);
-    return kept && !kept.carried && kept.cadenceMs ? kept.cadenceMs : defaultInterval;
+    return { body: await claims.finish(await readObject(request)) };
   }
 
   /**
@@ -534,13 +355,6 @@ function createApi({
     },
   };
 }
-
-/** @type {Record<string, string>} */
-const STALE = {
-  expired: 'the lease of this job has expired: its result is dropped, claim again',
-  superseded: 'the job was given out again since: its result is dropped, claim again',
-  unknown: 'no such lease: its result is dropped, claim again',
-};
 
 /**
  * @param {unknown} error

@@ -5,7 +5,7 @@
  * whatever is sent; a line that is wrong is reported by its number and the rest goes on.
  */
 
-const { checkRow } = require('./row.js');
+const { checkRow } = require('../row.js');
 const { rowText } = require('./row-codec.js');
 
 const LONGEST_LINE = 16 * 2 ** 20;
