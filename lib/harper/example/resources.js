@@ -1,0 +1,26 @@
+import {
+  adminResource,
+  claimJobs,
+  finishJob,
+  metricsResource,
+  reply,
+} from 'prerender-queue-keeper/harper';
+
+// GET queue-state, cluster-queue-state, metrics; POST explain, pause, resume: for super-users.
+export const prerender_admin = adminResource();
+export const metrics = metricsResource();
+
+/** POST /render_queue/claim, POST /render_queue/job_result: for whoever has an account, such as the renderers. */
+export class render_queue extends Resource {
+  static loadAsInstance = false;
+
+  async post(target, data) {
+    if (!this.getContext().user) {
+      return { status: 401, headers: { 'www-authenticate': 'Basic' }, data: { error: 'log in' } };
+    }
+    const body = await data;
+    if (target.id === 'claim') return reply(() => claimJobs(body?.limit));
+    if (target.id === 'job_result') return reply(() => finishJob(body));
+    return { status: 404, headers: {}, data: { error: 'POST to claim or job_result' } };
+  }
+}

@@ -1,0 +1,109 @@
+'use strict';
+
+/**
+ * The queue for a component of Harper.
+ *
+ *     # config.yaml: starts it in every worker, with the options of this section
+ *     prerender-queue-keeper:
+ *       package: prerender-queue-keeper
+ *
+ *     // resources.js
+ *     import { adminResource, claimJobs, finishJob, reply } from 'prerender-queue-keeper/harper';
+ *
+ * A component that has the options itself calls `startQueueKeeper({ ... })` instead.
+ */
+
+const { HttpError } = require('../http-error.js');
+const { HarperQueue } = require('./queue.js');
+const { createAdminResource, createMetricsResource, reply } = require('./routes.js');
+
+/** This thread's. @type {InstanceType<typeof HarperQueue> | null} */
+let started = null;
+
+/**
+ * Starts the queue in this worker thread: once in each. Throws a `TypeError` for wrong options.
+ *
+ * @param {any} [source]  a component's scope, whose options are followed as they change; or the options
+ * @param {import('./queue.js').Harper} [harper]
+ */
+function startQueueKeeper(source = {}, harper = /** @type {any} */ (globalThis)) {
+  if (started) throw new Error('the queue keeper has been started in this thread: start it once');
+  const isScope = typeof source.options?.getAll === 'function';
+  const logger = (isScope && source.logger) || /** @type {any} */ (harper).logger;
+  const queue = new HarperQueue({
+    harper,
+    given: () => (isScope ? source.options.getAll() : source),
+    // A level that is not logged has no function.
+    log: (level, message) => logger?.[level]?.(`render queue: ${message}`),
+  });
+  if (isScope) follow(source, queue);
+  started = queue;
+  return queue;
+}
+
+/** @param {any} scope @param {InstanceType<typeof HarperQueue>} queue */
+function follow(scope, queue) {
+  let due = false;
+  scope.options.on('change', () => {
+    if (due) return;
+    due = true;
+    // One event for each option: all of them are in the file by now, but not yet here.
+    setImmediate(() => {
+      due = false;
+      queue.reload();
+    });
+  });
+  // A file that is no YAML: without a listener, it would end the worker.
+  scope.on('error', (/** @type {Error} */ error) =>
+    scope.logger?.error?.(`render queue: the options before stay: ${error.message}`),
+  );
+}
+
+/** The queue of this thread. Throws a 503 where it has not been started. */
+function queueKeeper() {
+  if (!started) {
+    throw new HttpError(503, 'the queue keeper has not been started in this worker', {
+      headers: { 'retry-after': '1' },
+    });
+  }
+  return started;
+}
+
+/** Ends what `startQueueKeeper` began in this thread. */
+async function stopQueueKeeper() {
+  const queue = started;
+  started = null;
+  await queue?.stop();
+}
+
+/** @param {number} [limit]  1 to 10,000; left out: 1 */
+async function claimJobs(limit) {
+  return queueKeeper().claimJobs(limit);
+}
+
+/** @param {import('../claims.js').Result} result */
+async function finishJob(result) {
+  return queueKeeper().finishJob(result);
+}
+
+/** A resource with the admin routes, for super-users. @param {any} [Resource] */
+function adminResource(Resource = /** @type {any} */ (globalThis).Resource) {
+  return createAdminResource(queueKeeper, Resource);
+}
+
+/** A resource that answers with OpenMetrics, for super-users. @param {any} [Resource] */
+function metricsResource(Resource = /** @type {any} */ (globalThis).Resource) {
+  return createMetricsResource(queueKeeper, Resource);
+}
+
+module.exports = {
+  HarperQueue,
+  adminResource,
+  claimJobs,
+  finishJob,
+  metricsResource,
+  queueKeeper,
+  reply,
+  startQueueKeeper,
+  stopQueueKeeper,
+};

@@ -1,0 +1,158 @@
+'use strict';
+
+/**
+ * The admin routes as resources of Harper, with its conventions: nothing is checked for a resource with
+ * `loadAsInstance = false`, so it is done here; a status needs `headers` beside it, or it becomes a 200.
+ */
+
+const { clusterAnswer } = require('../cluster.js');
+const { HttpError } = require('../http-error.js');
+const { stateAnswer } = require('../state-answer.js');
+
+/**
+ * @typedef {InstanceType<typeof import('./queue.js').HarperQueue>} HarperQueue
+ * @typedef {{ status: number, headers: Record<string, string>, body?: string, data?: unknown }} Answer
+ * @typedef {{ queue: HarperQueue, body: any, headers: any }} Call
+ */
+
+const OPENMETRICS = 'application/openmetrics-text; version=1.0.0; charset=utf-8';
+const NO_STORE = { 'cache-control': 'no-store' };
+
+/** @type {Record<string, Record<string, (call: Call) => Answer | Promise<Answer>>>} */
+const ADMIN = {
+  'queue-state': { GET: ({ queue }) => stateAnswer(queue.keeper) },
+  'cluster-queue-state': {
+    GET: ({ queue, headers }) =>
+      clusterAnswer({
+        node: queue.node,
+        nodes: queue.addresses,
+        own: () => stateAnswer(queue.keeper),
+        headers,
+      }),
+  },
+  explain: {
+    POST: ({ queue, body }) => {
+      const key = body?.key;
+      if (typeof key !== 'string') throw new HttpError(422, 'key must be the key to explain');
+      return json(200, queue.keeper.explain(key));
+    },
+  },
+  pause: { POST: async ({ queue }) => json(200, await queue.setPaused(true)) },
+  resume: { POST: async ({ queue }) => json(200, await queue.setPaused(false)) },
+  metrics: { GET: ({ queue }) => metrics(queue) },
+};
+
+/** @param {HarperQueue} queue @returns {Answer} */
+function metrics(queue) {
+  return {
+    status: 200,
+    headers: { 'content-type': OPENMETRICS, ...NO_STORE },
+    body: queue.keeper.metrics(),
+  };
+}
+
+/** @param {number} status @param {unknown} body @param {Record<string, string>} [headers] @returns {Answer} */
+function json(status, body, headers = {}) {
+  return {
+    status,
+    headers: { 'content-type': 'application/json', ...NO_STORE, ...headers },
+    body: JSON.stringify(body),
+  };
+}
+
+/** What became of `work`, or what is wrong, as an answer of Harper. @param {() => unknown} work */
+async function reply(work) {
+  try {
+    return json(200, await work());
+  } catch (error) {
+    return failure(error);
+  }
+}
+
+/** @param {unknown} error */
+function failure(error) {
+  if (error instanceof HttpError) {
+    return json(error.status, { error: error.message, ...error.fields }, error.headers);
+  }
+  const { code, message } = /** @type {any} */ (error);
+  const body = { error: `the host failed at this request: ${message}`, code };
+  return json(503, body, { 'retry-after': '1' });
+}
+
+/**
+ * A resource that answers super-users only.
+ *
+ * @param {any} Resource
+ * @param {(method: 'GET' | 'POST', target: any, body: any, headers: any) => Answer | Promise<Answer>} answer
+ */
+function guarded(Resource, answer) {
+  /** @param {any} resource @param {'GET' | 'POST'} method @param {any} target @param {unknown} [data] */
+  async function respond(resource, method, target, data) {
+    try {
+      const { user, headers } = resource.getContext() ?? {};
+      if (!user) {
+        throw new HttpError(401, 'log in as a super-user', {
+          headers: { 'www-authenticate': 'Basic' },
+        });
+      }
+      if (user.role?.permission?.super_user !== true) {
+        throw new HttpError(403, 'this is for super-users only');
+      }
+      return await answer(method, target, await data, plainOf(headers));
+    } catch (error) {
+      return failure(error);
+    }
+  }
+  return class extends Resource {
+    static loadAsInstance = false;
+
+    /** @param {any} target */
+    get(target) {
+      return respond(this, 'GET', target);
+    }
+
+    /** @param {any} target @param {any} data */
+    post(target, data) {
+      return respond(this, 'POST', target, data);
+    }
+  };
+}
+
+/** @param {any} headers  Harper's */
+function plainOf(headers) {
+  return headers?.asObject ?? headers ?? {};
+}
+
+/**
+ * `GET queue-state`, `GET cluster-queue-state`, `POST explain`, `POST pause`, `POST resume`, `GET metrics`: what follows
+ * the name under which the component exports it.
+ *
+ * @param {() => HarperQueue} queue
+ * @param {any} Resource
+ */
+function createAdminResource(queue, Resource) {
+  return guarded(Resource, (method, target, body, headers) => {
+    const route = typeof target?.id === 'string' ? target.id : '';
+    if (!Object.hasOwn(ADMIN, route)) {
+      throw new HttpError(404, 'there is no such route', {
+        fields: { routes: Object.keys(ADMIN) },
+      });
+    }
+    const handler = ADMIN[route][method];
+    if (!handler) {
+      const allow = Object.keys(ADMIN[route]).join(', ');
+      throw new HttpError(405, `${route} takes ${allow}`, { headers: { allow } });
+    }
+    return handler({ queue: queue(), body, headers });
+  });
+}
+
+/** @param {() => HarperQueue} queue @param {any} Resource */
+function createMetricsResource(queue, Resource) {
+  return guarded(Resource, (method) => {
+    if (method !== 'GET') throw new HttpError(405, 'this takes GET', { headers: { allow: 'GET' } });
+    return metrics(queue());
+  });
+}
+
+module.exports = { createAdminResource, createMetricsResource, reply };
