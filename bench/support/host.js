@@ -68,12 +68,12 @@ function openReader(data) {
 /**
  * Resolves when the host says that it listens; `listeningMs` is how long that took.
  *
- * @param {{ data: string, port?: number, workers: number, faults?: string }} options  `faults`: a folder for
- *   `__test__/support/worker-faults.js`
+ * @param {{ data: string, port?: number, workers: number, faults?: string, more?: string[] }} options  `faults`: a folder
+ *   for `__test__/support/worker-faults.js`; `more`: arguments
  */
-async function startHost({ data, port = 0, workers, faults }) {
+async function startHost({ data, port = 0, workers, faults, more = [] }) {
   const preload = faults ? ['-r', FAULTS, '-r', INSIDE] : ['-r', INSIDE];
-  const args = ['--port', String(port), '--data', data, '--workers', String(workers)];
+  const args = ['--port', String(port), '--data', data, '--workers', String(workers), ...more];
   const startedAt = performance.now();
   const child = spawn(process.execPath, [...preload, MAIN, ...args, '--sample', '0'], {
     stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
@@ -159,6 +159,9 @@ async function startHost({ data, port = 0, workers, faults }) {
         await new Promise((resolve) => setTimeout(resolve, 100));
       }
     },
+    /** Stops the whole process in its tracks, until it is sent on. */
+    freeze: () => child.kill('SIGSTOP'),
+    thaw: () => child.kill('SIGCONT'),
     async kill() {
       child.kill('SIGKILL');
       await ended;

@@ -20,7 +20,7 @@ const EAGER_RETRY_MS = 5;
 
 /** @typedef {ReturnType<typeof import('../corpus.js').corpus>} Corpus */
 /** `end` is Infinity where no answer came. @typedef {{ value: number, start: number, end: number }} Write */
-/** One claim that gave jobs. @typedef {{ at: number, ms: number, jobs: number, stale: number }} Claimed */
+/** One claim that gave jobs; when it was asked and answered. @typedef {{ asked: number, at: number, ms: number, jobs: number, stale: number, keys: string[] }} Claimed */
 
 const sleep = (/** @type {number} */ ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
@@ -62,15 +62,26 @@ function request(url, method, body, agent) {
   });
 }
 
-/** @param {{ url: string, rows: Corpus, renderers: number, writers: number }} options */
-function startLoad({ url, rows, renderers, writers }) {
-  const tally = { results: 0, late: 0, writes: 0, doubles: 0, noAnswer: 0, refused: 0 };
+/**
+ * `renderMs`: how long a renderer takes for what it claimed, on average; `leases`: of several loads on one ring, the same
+ * for all, when the lease of a job that is being rendered ends.
+ *
+ * @param {{ url: string, rows: Pick<Corpus, 'nth' | 'key' | 'value'>, renderers: number, writers: number, renderMs?: number, leases?: Map<string, number> }} options
+ */
+function startLoad({ url, rows, renderers, writers, renderMs = RENDER_MS, leases = new Map() }) {
+  const tally = {
+    results: 0,
+    late: 0,
+    writes: 0,
+    doubles: 0,
+    noAnswer: 0,
+    refused: 0,
+    misdirected: 0,
+  };
   /** @type {Claimed[]} */
   const claims = [];
   /** @type {Map<string, Write[]>} */
   const history = new Map();
-  /** When the lease of a job that is being rendered ends. @type {Map<string, number>} */
-  const leases = new Map();
   let ending = false;
   let touched = 0;
 
@@ -119,12 +130,19 @@ function startLoad({ url, rows, renderers, writers }) {
         continue;
       }
       const at = performance.now();
-      claims.push({ at, ms: at - asked, jobs: jobs.length, stale: claimed?.answer.skippedStale });
+      claims.push({
+        asked,
+        at,
+        ms: at - asked,
+        jobs: jobs.length,
+        stale: claimed?.answer.skippedStale,
+        keys: jobs.map((/** @type {{ key: string }} */ { key }) => key),
+      });
       for (const { key, expiresAt } of jobs) {
         if ((leases.get(key) ?? 0) > Date.now()) tally.doubles += 1;
         leases.set(key, expiresAt);
       }
-      await sleep(RENDER_MS * (0.5 + Math.random()));
+      await sleep(renderMs * (0.5 + Math.random()));
       for (const { key, token } of jobs) {
         const nextRenderTime = soon();
         const result = { key, token, outcome: 'rendered', nextRenderTime };
@@ -148,6 +166,7 @@ function startLoad({ url, rows, renderers, writers }) {
       const path = `/render_schedule/${encodeURIComponent(key)}`;
       const answered = await write(key, row.nextRenderTime, () => ask(agent, 'PUT', path, row));
       if (answered && answered.status < 300) tally.writes += 1;
+      if (answered?.status === 421) tally.misdirected += 1;
       await sleep(answered ? WRITE_EVERY_MS : RETRY_MS);
     }
     agent.destroy();
@@ -193,4 +212,4 @@ function findLost(history, get) {
   return { acknowledged, keys: history.size, lost };
 }
 
-module.exports = { startLoad, findLost, getOnce, sleep };
+module.exports = { startLoad, findLost, getOnce, request, sleep };

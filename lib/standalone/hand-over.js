@@ -4,7 +4,8 @@
  * After a change of nodes, this table holds rows of other nodes: nobody keeps them, and nobody renders those pages,
  * until they are where they belong. They are sent there, and deleted here once they have arrived; one that is there
  * already stays as it is there. A row whose page is being rendered under a lease of this node waits for its result, so
- * that no page is given out twice at once.
+ * that no page is given out twice at once; and one goes only when it was seen before, unchanged, so that no write that is
+ * still on its way into the table is left behind.
  *
  * Done by whoever feeds, again and again until nothing is left; what a crash interrupts, the next feeder goes on with.
  */
@@ -14,13 +15,15 @@ const { askNode, messageOf } = require('../ask-node.js');
 
 const LOOK_MS = 1_000;
 const LONGEST_PAUSE_MS = 60_000;
-/** A write that was under way when the nodes changed has reached the table after so long. */
+/** A write that was under way when the nodes changed is in the table after so long. */
 const SETTLED_MS = 5_000;
 const CHUNK_KEYS = 200;
 const BATCH_ROWS = 500;
 const SEND_MS = 30_000;
 /** Looking through the table takes no more than one part in so many of the time. */
-const SHARE = 20;
+const SHARE = 5;
+
+/** @typedef {import('../schedule-table.js').ScheduleRow} ScheduleRow */
 
 /**
  * @param {object} parts
@@ -36,6 +39,8 @@ function startHandOver({ table, keeper, nodes, token, log }) {
   const { signal } = ending;
   /** What was said last about a node, so that it is not said again with each try. @type {Map<string, string>} */
   const said = new Map();
+  /** Rows that the last pass saw, and their versions. @type {Map<string, number | undefined>} */
+  let before = new Map();
 
   async function run() {
     let settled = '';
@@ -54,7 +59,12 @@ function startHandOver({ table, keeper, nodes, token, log }) {
         failures = 0;
       }
       const began = performance.now();
-      const { moved, waiting, failed } = await pass();
+      const { moved, waiting, failed } = await pass().catch((error) => {
+        signal.throwIfAborted();
+        log(`rows could not be handed over: ${messageOf(error)}; it is tried again`);
+        return { moved: 0, waiting: 0, failed: 1 };
+      });
+      if (waiting + failed === 0) before = new Map();
       if (moved > 0) log(`${moved} rows were handed over to other nodes`);
       failures = failed > 0 ? failures + 1 : 0;
       if (waiting + failed === 0 && began - since >= SETTLED_MS) settled = ring;
@@ -66,17 +76,19 @@ function startHandOver({ table, keeper, nodes, token, log }) {
   /** Once through the table. */
   async function pass() {
     const outcome = { moved: 0, waiting: 0, failed: 0 };
-    /** @type {Map<string, string[]>} */
+    /** @type {Map<string, ScheduleRow[]>} */
     const batches = new Map();
-    /** @param {string} owner @param {string[]} keys */
-    const send = async (owner, keys) => {
+    /** @type {typeof before} */
+    const seen = new Map();
+    /** @param {string} owner @param {ScheduleRow[]} rows */
+    const send = async (owner, rows) => {
       batches.delete(owner);
-      const moved = await handOver(owner, keys);
+      const moved = await handOver(owner, rows);
       outcome.moved += moved;
-      outcome.failed += keys.length - moved;
+      outcome.failed += rows.length - moved;
     };
     for (let after = null; ; ) {
-      /** @type {import('../schedule-table.js').ScheduleRow[]} */
+      /** @type {ScheduleRow[]} */
       const rows = await table.walk({ after, limit: CHUNK_KEYS, keysOnly: true });
       if (rows.length === 0) break;
       after = rows[rows.length - 1].cacheKey;
@@ -84,30 +96,31 @@ function startHandOver({ table, keeper, nodes, token, log }) {
         if (keeper.describe(key)) continue;
         const { reason, owner, lease } = keeper.explain(key);
         if (reason !== 'not-owned') continue;
-        if (lease) {
+        const row = lease ? null : readable(key);
+        if (row) seen.set(key, row.version);
+        if (!row || before.get(key) !== row.version) {
           outcome.waiting += 1;
           continue;
         }
         const batch = batches.get(owner) ?? [];
         batches.set(owner, batch);
-        batch.push(key);
+        batch.push(row);
         if (batch.length === BATCH_ROWS) await send(owner, batch);
       }
       await new Promise((resolve) => setImmediate(resolve));
       signal.throwIfAborted();
     }
-    for (const [owner, keys] of [...batches]) await send(owner, keys);
+    for (const [owner, rows] of [...batches]) await send(owner, rows);
+    before = seen;
     return outcome;
   }
 
   /**
    * @param {string} owner
-   * @param {string[]} keys
+   * @param {ScheduleRow[]} rows
    * @returns {Promise<number>} how many are there now, and here no longer
    */
-  async function handOver(owner, keys) {
-    const rows = keys.flatMap(readable);
-    if (rows.length === 0) return 0;
+  async function handOver(owner, rows) {
     const refused = await deliver(owner, rows).catch((error) => {
       const why = messageOf(error);
       if (said.get(owner) !== why) log(`rows of node ${owner} cannot be handed over: it ${why}`);
@@ -128,15 +141,15 @@ function startHandOver({ table, keeper, nodes, token, log }) {
   /** @param {string} key */
   function readable(key) {
     try {
-      return table.getSync(key) ?? [];
+      return table.getSync(key);
     } catch {
-      return [];
+      return null;
     }
   }
 
   /**
    * @param {string} owner
-   * @param {import('../schedule-table.js').ScheduleRow[]} rows
+   * @param {ScheduleRow[]} rows
    * @returns {Promise<Set<number>>} the lines that were not taken
    */
   async function deliver(owner, rows) {

@@ -1,0 +1,521 @@
+/**
+ * `node bench/cluster.js`: a ring of three standalone nodes under load, asked for its state as a whole; a node that is
+ * frozen, killed and back; a node added while the fleet works, and one that never came. How it is taken is in README.md
+ * beside this file.
+ */
+
+const assert = require('node:assert/strict');
+const fs = require('node:fs');
+const net = require('node:net');
+const os = require('node:os');
+const path = require('node:path');
+const { parseArgs } = require('node:util');
+const { Worker } = require('node:worker_threads');
+const { assertAddsUp } = require('../__test__/support/compare.js');
+const { corpus, HOUR } = require('./corpus.js');
+const { startHost, temporaryFolder } = require('./support/host.js');
+const { findLost, sleep, startLoad } = require('./support/load.js');
+const {
+  mustBeWhole,
+  printTable,
+  short,
+  shown,
+  startProgress,
+  writeResults,
+} = require('./support/report.js');
+const {
+  askCluster,
+  compareAtRest,
+  ownerOf,
+  rowsOf,
+  setNodes,
+  totalOf,
+  untilCluster,
+} = require('./support/ring.js');
+const { quantile } = require('./support/statistics.js');
+
+/** @typedef {import('./support/ring.js').Member} Member */
+/** @typedef {import('./support/ring.js').Corpus} Corpus */
+/** @typedef {import('./support/ring.js').Asked} Asked */
+/** @typedef {{ ms: number[], failed: number, sent: number }} Admin */
+/** @typedef {{ name: string, load: ReturnType<typeof startLoad> }} Fleet */
+
+/**
+ * What all parts of a run need.
+ * @typedef {object} Run
+ * @property {Corpus} rows
+ * @property {boolean} quick
+ * @property {number} renderers
+ * @property {number} loadSeconds
+ * @property {(text: string) => void} stage
+ * @property {(isRight: boolean, what: string) => void} check
+ * @property {(name: string, port?: number) => Promise<Member>} start
+ */
+
+const NAMES = ['n1.example.com', 'n2.example.com', 'n3.example.com'];
+const ADDED = 'n4.example.com';
+const NEVER = 'n5.example.com';
+const BACKLOG_MS = 24 * HOUR;
+/** What a renderer takes for two pages, on average: 50 of them on each of three nodes claim 50 times a second. */
+const RENDER_MS = 3_000;
+const ADMIN_PER_SECOND = 100;
+const POLL_MS = 500;
+const DEADLINE_MS = 2_000;
+/** What a late answer may be later than the deadline, on a busy machine. */
+const SLACK_MS = 500;
+const HELP = `node bench/cluster.js [options]
+  --rows 30000     how many schedule rows, on all nodes together
+  --seconds 120    of load, half of them with ${ADMIN_PER_SECOND} admin requests a second beside it
+  --renderers 50   simulated renderers on each node
+  --workers 2      worker threads of each node
+  --seed 1         of the corpus
+  --quick          3,000 rows, 12 s, under a minute: shows that all of it runs, writes nothing
+  --out FILE       where the figures go (default results/cluster.json)`;
+
+/** A load on each node; no page is to be leased twice at once in all of them. @param {Member[]} members @param {Corpus} rows @param {{ renderers: number, writers: number }} load */
+function startFleets(members, rows, { renderers, writers }) {
+  /** @type {Map<string, number>} */
+  const leases = new Map();
+  const names = members.map(({ name }) => name);
+  return members.map(({ name, host }) => {
+    // What is written is written to the node whose it is.
+    const own = Array.from({ length: rows.rows }, (_, i) => i).filter(
+      (i) => ownerOf(rows.key(i), names) === name,
+    );
+    const mine = { ...rows, nth: (/** @type {number} */ n) => own[rows.nth(n) % own.length] };
+    const options = { url: host.url, rows: mine, renderers, writers, renderMs: RENDER_MS, leases };
+    return { name, load: startLoad(options) };
+  });
+}
+
+/** @param {number[]} ms */
+const summary = (ms) => ({ count: ms.length, p50: quantile(ms, 0.5), p99: quantile(ms, 0.99) });
+
+/** @param {any} asked @param {any} from @param {string} field  how much it has grown, on all nodes together */
+const grown = (asked, from, field) => totalOf(asked.answer, field) - totalOf(from.answer, field);
+
+/** A URL at which nobody answers. */
+async function deadUrl() {
+  const server = net.createServer();
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', () => resolve(undefined)));
+  const { port } = /** @type {net.AddressInfo} */ (server.address());
+  await new Promise((resolve) => server.close(resolve));
+  return `http://127.0.0.1:${port}`;
+}
+
+/** The same list to every node, the last one first. @param {Member[]} members @param {{ name: string, url: string }[]} [others] */
+async function tellAll(members, others = []) {
+  const nodes = [...members.map(({ name, host }) => ({ name, url: host.url })), ...others];
+  for (const { host } of [...members].reverse()) await setNodes(host.url, nodes);
+}
+
+/** Three nodes, and the rows written to each: it takes its own. @param {Run} run */
+async function startRing({ rows, start }) {
+  const members = await Promise.all(NAMES.map((name) => start(name)));
+  await tellAll(members);
+  const epoch = Date.now() - BACKLOG_MS;
+  const lines = Array.from({ length: rows.rows }, (_, i) =>
+    JSON.stringify({ cacheKey: rows.key(i), ...rows.value(i, epoch) }),
+  ).join('\n');
+  for (const { host } of members) {
+    const response = await fetch(`${host.url}/render_schedule`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/x-ndjson' },
+      body: lines,
+    });
+    assert.equal(response.status, 200, await response.text());
+  }
+  await untilCluster(members[0].host.url, 'all rows', isWhole(rows));
+  return members;
+}
+
+/** @param {Corpus} rows */
+const isWhole =
+  (rows) =>
+  (/** @type {{ status: number, answer: any }} */ { status, answer }) =>
+    status === 200 && totalOf(answer, 'rows') === rows.rows;
+
+/** Asks each node in turn for the whole ring: every total must add up. @param {Member[]} members */
+function startPolling(members) {
+  const polled = { asked: 0, none: 0, exact: 0, ms: /** @type {number[]} */ ([]) };
+  let polling = true;
+  const going = (async () => {
+    for (; polling; await sleep(POLL_MS)) {
+      const { status, ms, answer } = await askCluster(
+        members[polled.asked % members.length].host.url,
+      );
+      polled.asked += 1;
+      polled.ms.push(ms);
+      if (status !== 200) {
+        polled.none += 1;
+        continue;
+      }
+      if (answer.trust.exact) polled.exact += 1;
+      const { now, nodes } = answer;
+      // Of the ring it is the sum of what each node has unclaimed.
+      const unclaimed = Math.max(0, now.due - now.inFlight);
+      assertAddsUp({ ...answer, now: { ...now, unclaimed } });
+      for (const field of ['due', 'inFlight', 'unclaimed', 'heldKeys']) {
+        const sum = nodes.reduce(
+          (/** @type {number} */ all, /** @type {any} */ one) => all + one.now[field],
+          0,
+        );
+        assert.equal(now[field], sum, field);
+      }
+    }
+  })();
+  return {
+    async stop() {
+      polling = false;
+      await going;
+      return polled;
+    },
+  };
+}
+
+/** The fleet at work, by turns alone and beside admin requests. @param {Run} run @param {Member[]} members */
+async function measureLoad({ rows, quick, renderers, loadSeconds, stage, check }, members) {
+  const windows = quick ? 2 : 12;
+  const windowMs = (loadSeconds * 1000) / windows;
+  stage(
+    `${3 * renderers} renderers for ${loadSeconds} s; in every other ${windowMs / 1000} s, ${ADMIN_PER_SECOND} admin requests a second`,
+  );
+  const fleets = startFleets(members, rows, { renderers, writers: 2 });
+  const admin = new Worker(path.join(__dirname, 'support', 'admin.js'), {
+    workerData: { urls: members.map(({ host }) => host.url), perSecond: ADMIN_PER_SECOND },
+  });
+  const polling = startPolling(members);
+  await sleep(quick ? 1_000 : RENDER_MS);
+  /** @type {{ withAdmin: boolean, from: number, to: number, admin: Admin | null }[]} */
+  const spans = [];
+  for (let i = 0; i < windows; i++) {
+    const withAdmin = i % 2 === 1;
+    const from = performance.now();
+    if (withAdmin) admin.postMessage(true);
+    await sleep(windowMs);
+    const to = performance.now();
+    /** @type {Admin | null} */
+    let tally = null;
+    if (withAdmin) {
+      tally = await new Promise((resolve) => {
+        admin.once('message', resolve);
+        admin.postMessage(false);
+      });
+    }
+    spans.push({ withAdmin, from, to, admin: tally });
+  }
+  const documents = await polling.stop();
+  await Promise.all(fleets.map(({ load }) => load.stop()));
+  await admin.terminate();
+
+  const claims = fleets.flatMap(({ load }) => load.claims);
+  const measured = spans.map(({ withAdmin, from, to, admin }) => {
+    const claimMs = claims.filter(({ asked }) => asked >= from && asked < to).map(({ ms }) => ms);
+    const claimsPerSecond = (claimMs.length / (to - from)) * 1000;
+    return { withAdmin, claimsPerSecond, ...summary(claimMs), claimMs, admin };
+  });
+  const arm = (/** @type {boolean} */ withAdmin) => {
+    const of = measured.filter((one) => one.withAdmin === withAdmin);
+    const p99s = of.map(({ p99 }) => p99);
+    return {
+      windows: of.length,
+      claimsPerSecond: of.reduce((sum, one) => sum + one.claimsPerSecond, 0) / of.length,
+      ...summary(of.flatMap(({ claimMs }) => claimMs)),
+      p99Least: Math.min(...p99s),
+      p99Most: Math.max(...p99s),
+    };
+  };
+  const adminMs = measured.flatMap(({ admin }) => admin?.ms ?? []);
+  const adminFailed = measured.reduce((sum, { admin }) => sum + (admin?.failed ?? 0), 0);
+  const tallies = fleets.map(({ load }) => load.tally);
+  const sumOf = (/** @type {'results' | 'doubles'} */ name) =>
+    tallies.reduce((sum, one) => sum + one[name], 0);
+  check(
+    documents.none === 0 && documents.asked > 0,
+    `under load: ${documents.asked} documents, each a total that adds up`,
+  );
+  check(adminFailed === 0, `${adminMs.length} admin requests answered, ${adminFailed} not`);
+  check(
+    sumOf('doubles') === 0 && sumOf('results') > 0,
+    `${sumOf('results')} results; ${sumOf('doubles')} pages leased twice at once`,
+  );
+  return {
+    fleets,
+    alone: arm(false),
+    besideAdmin: arm(true),
+    windows: measured.map(({ claimMs: _, admin: __, ...one }) => one),
+    admin: { perSecond: ADMIN_PER_SECOND, ...summary(adminMs), failed: adminFailed },
+    documents: { asked: documents.asked, exact: documents.exact, ...summary(documents.ms) },
+    tallies,
+  };
+}
+
+/** The third node is frozen, sent on, killed, and started again; the others are asked. @param {Run} run @param {Member[]} members */
+async function breakNode({ rows, stage, check, start }, members) {
+  const [{ host: asked }, , third] = members;
+  stage('one node is frozen');
+  third.host.freeze();
+  const frozen = await untilCluster(asked.url, '503', ({ status }) => status === 503);
+  const inTime = (/** @type {Asked} */ { ms }) => ms < DEADLINE_MS + SLACK_MS;
+  check(
+    frozen.answer.nodes[2].reason === 'timeout' && inTime(frozen),
+    `${frozen.answer.error} (answered after ${frozen.ms.toFixed(0)} ms)`,
+  );
+  third.host.thaw();
+  const thawed = await untilCluster(asked.url, '200', ({ status }) => status === 200);
+  stage(`  sent on: a total after ${thawed.afterMs.toFixed(0)} ms`);
+  await third.host.kill();
+  const killed = await untilCluster(asked.url, '503', ({ status }) => status === 503);
+  check(
+    killed.answer.nodes[2].reason === 'unreachable' && inTime(killed),
+    `killed: ${killed.answer.error} (answered after ${killed.ms.toFixed(0)} ms)`,
+  );
+  const returning = performance.now();
+  members[2] = await start(third.name, third.host.port);
+  await untilCluster(asked.url, '200', isWhole(rows));
+  const backMs = performance.now() - returning;
+  check(true, `started again: a total after ${backMs.toFixed(0)} ms`);
+  return {
+    frozen: { ms: frozen.ms, error: frozen.answer.error },
+    thawedMs: thawed.afterMs,
+    killed: { ms: killed.ms, error: killed.answer.error },
+    backMs,
+  };
+}
+
+/** A fourth node, while the fleet works. @param {Run} run @param {Member[]} members */
+async function addNode({ rows, quick, renderers, stage, check, start }, members) {
+  stage('a fourth node is added, while the fleet works');
+  const fourth = await start(ADDED);
+  const { url } = members[0].host;
+  const before = await askCluster(url);
+  const fleets = startFleets(members, rows, { renderers, writers: 0 });
+  await sleep(quick ? 2_000 : 5_000);
+  const telling = performance.now();
+  members.push(fourth);
+  await tellAll(members);
+  const told = performance.now();
+  fleets.push(...startFleets([fourth], rows, { renderers, writers: 0 }));
+  await untilCluster(url, 'all rows to be where they belong', isWhole(rows), 180_000);
+  const movedMs = performance.now() - telling;
+  await sleep(quick ? 1_000 : 10_000);
+  await Promise.all(fleets.map(({ load }) => load.stop()));
+  const isSettled = isWhole(rows);
+  const after = await untilCluster(
+    url,
+    'all rows and results',
+    (asked) => isSettled(asked) && asked.answer.now.inFlight === 0,
+  );
+
+  const names = members.map(({ name }) => name);
+  const share = Array.from({ length: rows.rows }, (_, i) => rows.key(i)).filter(
+    (key) => ownerOf(key, names) === ADDED,
+  ).length;
+  const { nodes } = after.answer;
+  const has = nodes.find((/** @type {any} */ { node }) => node === ADDED).keeper.rows;
+  check(
+    has === share,
+    `it has its share by rendezvous hashing, ${has} of ${rows.rows} rows (${((100 * share) / rows.rows).toFixed(1)} %), ${(movedMs / 1000).toFixed(1)} s after the nodes were told`,
+  );
+  const lost = grown(after, before, 'lostTotal');
+  const missed = grown(after, before, 'repairedTotal');
+  const inexact = nodes
+    .filter((/** @type {any} */ { exact }) => !exact)
+    .map((/** @type {any} */ { node, keeper: { resyncing, awaitingRead, verify } }) =>
+      JSON.stringify({ node, resyncing, awaitingRead, verify }),
+    );
+  check(
+    missed === 0 && inexact.length === 0,
+    `${lost} rows lost by the others, ${missed} counted as missed; exact: ${inexact.join(', ') || 'every node'}`,
+  );
+  /** Who gave a page out, once all knew the ring. @type {Map<string, Set<string>>} */
+  const givers = new Map();
+  let claimed = 0;
+  let misplaced = 0;
+  for (const { name, load } of fleets) {
+    for (const { keys } of load.claims.filter(({ asked }) => asked >= told)) {
+      for (const key of keys) {
+        givers.set(key, (givers.get(key) ?? new Set()).add(name));
+        claimed += 1;
+        if (ownerOf(key, names) !== name) misplaced += 1;
+      }
+    }
+  }
+  const byTwo = [...givers.values()].filter(({ size }) => size > 1).length;
+  check(
+    misplaced + byTwo === 0 && claimed > 0,
+    `${claimed} pages claimed once all knew the ring: ${misplaced} of a node that does not own them, ${byTwo} of two nodes`,
+  );
+  return { fleets, figures: { share, has, movedMs, lost, missed, claimed, misplaced, byTwo } };
+}
+
+/** A fifth node, which never comes and is taken out again. @param {Run} run @param {Member[]} members */
+async function nameAbsent({ rows, stage, check }, members) {
+  stage('a fifth node is named that is not there, and taken out again');
+  const { url } = members[0].host;
+  const before = await askCluster(url);
+  await tellAll(members, [{ name: NEVER, url: await deadUrl() }]);
+  const without = await untilCluster(url, '503', ({ status }) => status === 503);
+  check(without.answer.nodes.at(-1).reason === 'unreachable', without.answer.error);
+  await tellAll(members);
+  const isBack = isWhole(rows);
+  const after = await untilCluster(
+    url,
+    'an exact total',
+    (asked) => isBack(asked) && asked.answer.trust.exact,
+  );
+  const lost = grown(after, before, 'lostTotal');
+  const gained = grown(after, before, 'gainedTotal');
+  const missed = grown(after, before, 'repairedTotal');
+  check(
+    gained === lost && gained > 0 && missed === 0,
+    `${lost} rows lost, ${gained} gained again, ${missed} counted as missed; exact ${after.afterMs.toFixed(0)} ms after the nodes were told`,
+  );
+  return { lost, gained, missed, exactAfterMs: after.afterMs };
+}
+
+/** Nothing acknowledged is lost, wherever it was written. @param {Run} run @param {Member[]} members @param {Fleet[]} fleets */
+async function lookForWrites({ check }, members, fleets) {
+  /** @type {Map<string, import('./support/load.js').Write[]>} */
+  const history = new Map();
+  for (const { load } of fleets) {
+    for (const [key, writes] of load.history) {
+      history.set(key, [...(history.get(key) ?? []), ...writes]);
+    }
+  }
+  const rows = (await Promise.all(members.map(rowsOf))).flat();
+  const table = new Map(rows.map((row) => [row.cacheKey, row]));
+  const { acknowledged, lost } = findLost(history, (key) => table.get(key) ?? null);
+  check(lost.length === 0, `${acknowledged} acknowledged writes, ${lost.length} lost`);
+  for (const key of lost.slice(0, 3)) console.error(`  lost: ${key}`);
+  return { acknowledged, lost: lost.length };
+}
+
+async function main() {
+  const { values } = parseArgs({
+    options: {
+      rows: { type: 'string' },
+      seconds: { type: 'string' },
+      renderers: { type: 'string' },
+      workers: { type: 'string' },
+      seed: { type: 'string', default: '1' },
+      out: { type: 'string' },
+      quick: { type: 'boolean', default: false },
+      help: { type: 'boolean', default: false },
+    },
+  });
+  if (values.help) {
+    console.log(HELP);
+    return;
+  }
+  const { quick } = values;
+  const count = Number(values.rows ?? (quick ? 3_000 : 30_000));
+  const loadSeconds = Number(values.seconds ?? (quick ? 12 : 120));
+  const renderers = Number(values.renderers ?? (quick ? 10 : 50));
+  const workers = Number(values.workers ?? (quick ? 1 : 2));
+  const seed = Number(values.seed);
+  mustBeWhole({ rows: count, seconds: loadSeconds, renderers, workers, seed });
+  const out = values.out ?? (quick ? null : path.join(__dirname, 'results', 'cluster.json'));
+  console.log(
+    `A ring of three standalone nodes with ${count.toLocaleString('en')} rows, ${renderers} renderers on each, for ${loadSeconds} s; then one node is frozen, killed ` +
+      `and started again, a fourth is added under load, and a fifth that never comes: ${workers} workers a node, seed ${seed}. ` +
+      `Takes ${quick ? 'under a minute' : `about ${Math.ceil((loadSeconds + 90) / 60)} minutes`}${out ? `, and writes ${shown(out)}` : ''}.`,
+  );
+
+  const loadAverageBefore = os.loadavg();
+  const { stage, seconds } = startProgress();
+  const folder = temporaryFolder('cluster');
+  const rows = corpus({ rows: count, classes: 40, seed });
+  /** @type {string[]} */
+  const wrong = [];
+  /** @type {Run} */
+  const run = {
+    ...{ rows, quick, renderers, loadSeconds, stage },
+    check(isRight, what) {
+      if (!isRight) wrong.push(what);
+      stage(`  ${isRight ? 'right' : 'WRONG'}: ${what}`);
+    },
+    async start(name, port) {
+      const data = path.join(folder, name);
+      fs.mkdirSync(data, { recursive: true });
+      const config = { routes: rows.routes, defaultInterval: rows.defaultInterval };
+      fs.writeFileSync(path.join(data, 'config.json'), JSON.stringify(config));
+      return { name, data, host: await startHost({ data, port, workers, more: ['--node', name] }) };
+    },
+  };
+  /** @type {Awaited<ReturnType<typeof compareAtRest>>[]} */
+  const atRest = [];
+  /** @param {string} when @param {Member[]} members */
+  const compare = async (when, members) => {
+    const compared = await compareAtRest(members, rows);
+    atRest.push(compared);
+    const { isRight, differing } = compared;
+    const found = differing.length > 0 ? `, but for ${differing.join(', ')}` : '';
+    run.check(
+      isRight,
+      `${when}: the document is the sum of the tables (${compared.rows} rows, ${compared.due} due)${found}`,
+    );
+  };
+
+  stage('starting three nodes, and writing all rows to each: it takes its own');
+  const members = await startRing(run);
+  await compare('before', members);
+  const load = await measureLoad(run, members);
+  await compare('after it', members);
+  const broken = await breakNode(run, members);
+  const added = await addNode(run, members);
+  await compare('then', members);
+  const writes = await lookForWrites(run, members, [...load.fleets, ...added.fleets]);
+  const absent = await nameAbsent(run, members);
+  for (const { host } of members) await host.stop();
+  stage('done');
+
+  console.log('\nClaims while the fleet works:\n');
+  printTable([
+    ['', 'claims/s', 'claims', 'p50 ms', 'p99 ms', 'p99 of single windows, ms'],
+    ...[
+      { what: 'alone', one: load.alone },
+      { what: `beside ${ADMIN_PER_SECOND} admin requests a second`, one: load.besideAdmin },
+    ].map(({ what, one }) => [
+      what,
+      one.claimsPerSecond.toFixed(0),
+      String(one.count),
+      short(one.p50),
+      short(one.p99),
+      `${short(one.p99Least)} to ${short(one.p99Most)}`,
+    ]),
+  ]);
+  const { admin, documents } = load;
+  const loadAverage = os.loadavg();
+  console.log(`
+- Admin requests: p50 ${short(admin.p50)} ms, p99 ${short(admin.p99)} ms; one in four asks the whole ring.
+- The document of the ring under load: p50 ${short(documents.p50)} ms, p99 ${short(documents.p99)} ms; exact in ${documents.exact} of ${documents.asked}.
+- A node frozen: 503 after ${broken.frozen.ms.toFixed(0)} ms; killed: 503 after ${broken.killed.ms.toFixed(0)} ms; back: 200 ${broken.backMs.toFixed(0)} ms after its start.
+- Load average of the machine: ${loadAverageBefore[0].toFixed(1)} before, ${loadAverage[0].toFixed(1)} after.
+- ${wrong.length === 0 ? 'All of it was right.' : `WRONG: ${wrong.join('; ')}`}
+`);
+  for (const example of atRest.flatMap(({ examples }) => examples)) {
+    console.log(`- differs: ${example}`);
+  }
+  if (out) {
+    const { fleets: _, ...measured } = load;
+    writeResults(out, seconds(), {
+      corpus: { rows: count, classes: 40, seed, backlogMs: BACKLOG_MS },
+      load: { seconds: loadSeconds, renderers, writers: 2, workers, renderMs: RENDER_MS },
+      loadAverageBefore,
+      wrong,
+      ...measured,
+      ...broken,
+      added: added.figures,
+      absent,
+      writes,
+      atRest,
+    });
+  }
+  if (wrong.length > 0) process.exitCode = 1;
+}
+
+main().catch((error) => {
+  console.error(error);
+  process.exit(1);
+});
