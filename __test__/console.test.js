@@ -2,6 +2,7 @@
 
 const assert = require('node:assert/strict');
 const fs = require('node:fs');
+const http = require('node:http');
 const path = require('node:path');
 const { after, afterEach, before, beforeEach, describe, test } = require('node:test');
 const { consoleFile, consolePaths } = require('../lib/console-files.js');
@@ -100,6 +101,19 @@ function cellsOf(page, selector) {
       [...row.children].map((cell) => cell.querySelector('.is')?.textContent ?? ''),
     );
   }, selector);
+}
+
+/** What an automated check finds. @param {Page} page @returns {Promise<any[]>} */
+async function barriersOn(page) {
+  await page.evaluate(AXE);
+  return page.evaluate(async () => {
+    const { violations } = await /** @type {any} */ (window).axe.run();
+    return violations.map((/** @type {any} */ one) => [
+      one.impact,
+      one.id,
+      one.nodes.map((/** @type {any} */ node) => node.html),
+    ]);
+  });
 }
 
 /** @param {number} count */
@@ -640,6 +654,7 @@ describe('the console in a browser', { skip }, () => {
           return tile && getComputedStyle(tile).color;
         });
       const grey = await colorOf();
+      assert.deepEqual(await barriersOn(page), []);
       assert.match(await page.title(), /^No answer/);
       const ageOf = async () => Number(/(\d+) s old/.exec(await textOf(page, '#banner'))?.[1]);
       const age = await ageOf();
@@ -716,6 +731,136 @@ describe('the console in a browser', { skip }, () => {
     assert.equal(await host.ended, 0);
   });
 
+  describe('the view of a cluster', () => {
+    /** @type {Awaited<ReturnType<typeof startHost>>[]} */
+    let nodes;
+    /** @type {{ name: string, url: string }[]} */
+    let ring;
+    before(async () => {
+      const names = ['node-a', 'node-b', 'node-c'];
+      const args = ['--workers', '1', '--sample', '0', '--node'];
+      nodes = await Promise.all(names.map((name) => startHost([...args, name])));
+      ring = nodes.map(({ url }, index) => ({ name: names[index], url }));
+      for (const { url } of ring) {
+        const { status } = await ask(`${url}/prerender_admin/nodes`, 'PUT', { nodes: ring });
+        assert.equal(status, 200);
+      }
+      const now = Date.now();
+      const rows = Array.from({ length: 300 }, (_, number) => ({
+        cacheKey: `https://www.example.com/${number}`,
+        nextRenderTime: now + (number - 100) * 10 * MINUTE,
+        fromSitemap: number % 3 === 0,
+      }));
+      const body = rows.map((row) => JSON.stringify(row)).join('\n');
+      for (const { url } of ring) {
+        const headers = { 'content-type': 'application/x-ndjson' };
+        const { answer } = await ask(`${url}/render_schedule`, 'POST', body, headers);
+        assert.equal(answer.failed, 0);
+      }
+      await until('all rows in the ring', async () => {
+        const { answer } = await ask(`${ring[0].url}/prerender_admin/cluster-queue-state`, 'GET');
+        const kept = answer.nodes.map((/** @type {any} */ node) => node.keeper.rows);
+        return kept.reduce((/** @type {number} */ a, /** @type {number} */ b) => a + b) === 300;
+      });
+    });
+    after(() => Promise.all(nodes.map((node) => node.stop())));
+
+    /** @param {Page} page */
+    async function nodesOf(page) {
+      return Object.fromEntries(
+        (await cellsOf(page, '#nodes')).map((row) => [row[0], row.slice(1)]),
+      );
+    }
+
+    test('is what one sees first, with the total and each node', async () => {
+      const page = await open(ring[1].url);
+      await untilText(page, '#serving .headline', /Yes, on all 3 nodes/);
+      await untilText(page, '#trusted .headline', /Yes, exact/);
+      assert.match(await textOf(page, 'h1'), /cluster of 3 nodes/);
+      const { answer } = await ask(`${ring[1].url}/prerender_admin/cluster-queue-state`, 'GET');
+      const shown = await nodesOf(page);
+      let due = 0;
+      for (const node of answer.nodes) {
+        const [serving, numbers, ...rest] = shown[node.node];
+        assert.deepEqual([serving, numbers], ['Yes', 'Exact']);
+        assert.equal(rest[5], written(node.keeper.rows));
+        due += Number(rest[0]);
+      }
+      assert.equal((await tilesOf(page)).Due, written(due));
+      assert.equal(await page.locator('#keeper').isVisible(), false);
+      await page.getByRole('link', { name: 'This node' }).click();
+      await untilText(page, 'h1', /node-b/);
+      await until('its own numbers', async () => (await tilesOf(page)).Due === shown['node-b'][2]);
+      await untilText(page, '#keeper', /Ring of nodes\s+node-a, node-b and node-c/);
+    });
+
+    test('a node that is paused is named', async () => {
+      await post(ring[2].url, '/render_queue/pause', {});
+      const page = await open(ring[0].url);
+      await untilText(page, '#serving .headline', /On 2 of 3 nodes/);
+      assert.match(await textOf(page, '#serving .why'), /node-c: paused/);
+      await post(ring[2].url, '/render_queue/resume', {});
+      await page.locator('#refresh').click();
+      await untilText(page, '#serving .headline', /Yes, on all 3 nodes/);
+    });
+
+    test('without one of them there is no total: it is named, the others are shown, and the last total is grey', async () => {
+      const page = await open(ring[0].url, '', { expected: NO_SUCCESS });
+      await untilText(page, '#trusted .headline', /Yes, exact/);
+      const { Due: due } = await tilesOf(page);
+      const node = nodes[1];
+      node.child.kill('SIGKILL');
+      await node.ended;
+      await untilText(page, '#trusted .headline', /No total/);
+      assert.match(await textOf(page, '#trusted .why'), /node-b gives no numbers/);
+      assert.match(await textOf(page, '#banner'), /no total now, for want of node-b.*\d+ s old/s);
+      assert.match(await textOf(page, '#wrong .why'), /node-b cannot be reached/);
+      assert.match(await textOf(page, '#serving'), /On 2 of 3 nodes.*node-b: not known/s);
+      assert.equal((await tilesOf(page)).Due, due);
+      const shown = await nodesOf(page);
+      assert.deepEqual(shown['node-b'].slice(0, 2), ['Not known', 'None']);
+      // Dashes, with the reason for those who cannot see them.
+      for (const text of shown['node-b'].slice(2)) assert.match(text, /^–not known now/);
+      assert.equal(shown['node-a'][1], 'Exact');
+      // The total is grey, what the others say now is not.
+      const colors = await page.evaluate(() =>
+        ['#due dd', '#nodes tbody th .is', '#coming .sum'].map((selector) => {
+          const node = document.querySelector(selector);
+          return node && getComputedStyle(node).color;
+        }),
+      );
+      assert.equal(colors[0], colors[2]);
+      assert.notEqual(colors[0], colors[1]);
+
+      // Whoever opens the page now sees dashes, and never a part of the sum.
+      const late = await open(ring[2].url, '#/cluster', { expected: NO_SUCCESS });
+      await untilText(late, '#banner', /no total now, for want of node-b.*no earlier numbers/s);
+      for (const [name, text] of Object.entries(await tilesOf(late))) {
+        assert.match(text, /^–/, name);
+      }
+      assert.equal(await late.locator('#lateness').isVisible(), false);
+
+      const port = new URL(node.url).port;
+      const args = ['--workers', '1', '--sample', '0', '--node', 'node-b', '--port', port];
+      nodes[1] = await startHost(args, { data: node.data });
+      await untilText(page, '#trusted .headline', /Yes, exact/);
+      await untilText(late, '#serving .headline', /Yes, on all 3 nodes/);
+    });
+
+    test('has no barrier, in light and dark, wide and narrow', async () => {
+      for (const options of /** @type {const} */ ([
+        { colorScheme: 'light' },
+        { colorScheme: 'dark', viewport: { width: 360, height: 740 } },
+      ])) {
+        const page = await open(ring[0].url, '#/cluster', options);
+        await untilText(page, '#trusted .headline', /Yes, exact/);
+        await page.locator('#nodes tbody tr').first().waitFor();
+        assert.deepEqual(await barriersOn(page), []);
+        assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
+      }
+    });
+  });
+
   describe('a host with a token', () => {
     test('is asked with the token that the page asks for, kept in the tab alone', async () => {
       const host = await startHost(['--sample', '10', '--token', 'the token', '--workers', '1']);
@@ -740,6 +885,79 @@ describe('the console in a browser', { skip }, () => {
       assert.equal(await page.evaluate(() => sessionStorage.length), 0);
       assert.equal(await host.stop(), 0);
     });
+  });
+
+  test('as plain files in a folder, below another path and without headers, it finds its routes and keeps its policy', async () => {
+    const host = await startHost(['--sample', '100', '--workers', '1']);
+    const mount = fs.mkdtempSync(path.join(newFolder(), 'mount-'));
+    fs.cpSync(FOLDER, mount, { recursive: true });
+    const types = /** @type {Record<string, string>} */ ({
+      '.html': 'text/html',
+      '.css': 'text/css',
+      '.js': 'text/javascript',
+      '.svg': 'image/svg+xml',
+    });
+    // A host as another one would be: files below one path, the queue's routes beside it.
+    const server = http.createServer(async (request, response) => {
+      const [, name] = /^\/prerender_console\/(.*)$/.exec(String(request.url)) ?? [];
+      if (name === undefined) {
+        const answered = await fetch(host.url + request.url);
+        response.writeHead(answered.status, { 'content-type': 'application/json' });
+        response.end(await answered.text());
+        return;
+      }
+      const file = path.join(mount, name);
+      if (!fs.existsSync(file)) response.writeHead(404).end();
+      else {
+        response.writeHead(200, { 'content-type': types[path.extname(name)] });
+        response.end(fs.readFileSync(file));
+      }
+    });
+    await new Promise((resolve) => server.listen(0, '127.0.0.1', () => resolve(undefined)));
+    const { port } = /** @type {import('node:net').AddressInfo} */ (server.address());
+    const at = `http://127.0.0.1:${port}/prerender_console/index.html`;
+    try {
+      // Without the chart library there are the tables, open.
+      const bare = await openPage(browser, { expected: NO_SUCCESS });
+      opened.push(bare);
+      await bare.page.goto(at);
+      await untilText(bare.page, '#trusted .headline', /Yes, exact/);
+      await until('the tables', async () => {
+        const open = await bare.page.locator('#coming details, #flow details').all();
+        return (await Promise.all(open.map((one) => one.getAttribute('open')))).every(
+          (is) => is !== null,
+        );
+      });
+      assert.equal(await bare.page.locator('#coming .chart').isVisible(), false);
+
+      fs.mkdirSync(path.join(mount, 'vendor'));
+      for (const name of ['uPlot.esm.js', 'uPlot.min.css']) {
+        fs.writeFileSync(
+          path.join(mount, 'vendor', name),
+          consoleFile(`vendor/${name}`)?.body ?? '',
+        );
+      }
+      const whole = await openPage(browser);
+      opened.push(whole);
+      await whole.page.goto(at);
+      await untilText(whole.page, '#trusted .headline', /Yes, exact/);
+      await until('the charts', async () => (await whole.page.locator('canvas').count()) === 2);
+      // The policy of the page itself holds.
+      const refused = await whole.page.evaluate(() => {
+        try {
+          document.body.innerHTML = '<b>markup</b>';
+          return 'not refused';
+        } catch (error) {
+          return String(error);
+        }
+      });
+      assert.match(refused, /Trusted/);
+      assert.match(String(whole.faults.splice(0)), /against the policy: require-trusted-types-for/);
+    } finally {
+      server.close();
+      server.closeAllConnections();
+    }
+    assert.equal(await host.stop(), 0);
   });
 
   describe('for everybody', () => {
@@ -769,16 +987,7 @@ describe('the console in a browser', { skip }, () => {
           const page = await open(host.url, hash, { colorScheme });
           await untilShown(page);
           for (const summary of await page.locator('summary:visible').all()) await summary.click();
-          await page.evaluate(AXE);
-          const found = await page.evaluate(async () => {
-            const { violations } = await /** @type {any} */ (window).axe.run();
-            return violations.map((/** @type {any} */ one) => [
-              one.impact,
-              one.id,
-              one.nodes.map((/** @type {any} */ node) => node.html),
-            ]);
-          });
-          assert.deepEqual(found, []);
+          assert.deepEqual(await barriersOn(page), []);
         });
       }
     }
@@ -787,11 +996,7 @@ describe('the console in a browser', { skip }, () => {
       const page = await open(host.url, VIEWS.node);
       await untilShown(page);
       await page.locator('#pause').click();
-      await page.evaluate(AXE);
-      const found = await page.evaluate(
-        async () => (await /** @type {any} */ (window).axe.run()).violations,
-      );
-      assert.deepEqual(found, []);
+      assert.deepEqual(await barriersOn(page), []);
     });
 
     test('it follows the colour scheme', async () => {

@@ -150,7 +150,14 @@ export function flowChart(place) {
   const chart = new Chart(place, () => ({
     ...base,
     scales: {
-      x: { time: true },
+      // The last minute is not to lie on the edge.
+      x: {
+        time: true,
+        range: (/** @type {any} */ _plot, /** @type {number} */ min, /** @type {number} */ max) => [
+          min,
+          max + 60,
+        ],
+      },
       y: {
         range: (
           /** @type {any} */ _plot,
@@ -175,7 +182,8 @@ export function flowChart(place) {
         stroke: () => color(`--s${index + 1}`),
         width: 1.75,
         dash,
-        points: { show: false },
+        // A minute between two that are not known is a point, and no line.
+        points: { show: true, size: 4, width: 0, fill: () => color(`--s${index + 1}`) },
       })),
     ],
   }));

@@ -171,6 +171,21 @@ export function showRows(body, items, keyOf, cellsOf) {
     showCells(row, cellsOf(items[index]));
   });
   rowsOf.set(body, after);
+  const table = body.closest('table');
+  if (table?.classList.contains('cards')) sayTable(table);
+}
+
+/** Shown as cards a table is none to assistive software, unless it is said. @param {HTMLTableElement} table */
+function sayTable(table) {
+  table.setAttribute('role', 'table');
+  for (const body of table.querySelectorAll('thead, tbody')) body.setAttribute('role', 'rowgroup');
+  for (const row of table.rows) {
+    row.setAttribute('role', 'row');
+    for (const cell of row.cells) {
+      const head = cell.scope === 'col' ? 'columnheader' : 'rowheader';
+      cell.setAttribute('role', cell.tagName === 'TH' ? head : 'cell');
+    }
+  }
 }
 
 /** @param {HTMLTableRowElement} row @param {Cell[]} cells */
@@ -199,7 +214,7 @@ function showCells(row, cells) {
 /** @param {Element} cell @param {number | undefined} share */
 function setBar(cell, share) {
   let bar = /** @type {HTMLElement | null} */ (cell.querySelector('.bar'));
-  if (share === undefined) {
+  if (!share) {
     bar?.remove();
     return;
   }
@@ -243,7 +258,7 @@ export function scrollable(place) {
   const look = () => {
     if (place.scrollWidth > place.clientWidth) {
       place.tabIndex = 0;
-      place.setAttribute('role', 'region');
+      place.setAttribute('role', 'group');
       place.setAttribute('aria-label', name);
     } else if (document.activeElement !== place) {
       place.removeAttribute('tabindex');

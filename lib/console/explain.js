@@ -38,8 +38,8 @@ export function explainWords(explanation, state, now) {
       level: 'good',
       headline: 'It is being rendered',
       why: [
-        say`Given out at ${at(lease.grantedAt)}, ${roughly(now - lease.grantedAt)} ago.`,
-        say`If no result comes by ${at(lease.expiresAt)} (in ${duration(lease.expiresAt - now)}), that is a miss, and it can be given out again.`,
+        say`Given out at ${at(lease.grantedAt)}, ${[roughly(now - lease.grantedAt)]} ago.`,
+        say`If no result comes by ${at(lease.expiresAt)} (in ${[duration(lease.expiresAt - now)]}), that is a miss, and it can be given out again.`,
         ['It stays due until its result writes the row again.'],
         lateness,
         ...why,
@@ -130,7 +130,7 @@ function lateWords({ dueAt, cadenceMs }, now) {
   const late = now - dueAt;
   const cadences = isNumber(cadenceMs) && cadenceMs > 0 ? late / cadenceMs : null;
   const share = cadences === null ? [] : [' (', ...decimal(cadences), ' of its cadence)'];
-  return [...say`Due since ${at(dueAt)}: late by ${roughly(late)}`, ...share, '.'];
+  return [...say`Due since ${at(dueAt)}: late by ${[roughly(late)]}`, ...share, '.'];
 }
 
 /** @param {any} explanation @returns {Parts[]} */
@@ -143,7 +143,7 @@ function missesWords({ misses, hold }) {
 function holdWords(hold, now) {
   if (!hold || hold.until <= now) return [];
   return [
-    say`It is held back as well, until ${at(hold.until)}, after ${counted(hold.misses, 'miss', 'misses')}.`,
+    say`It is held back as well, until ${at(hold.until)}, after ${[counted(hold.misses, 'miss', 'misses')]}.`,
   ];
 }
 

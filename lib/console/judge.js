@@ -16,6 +16,7 @@ import { at, counted, duration, isNumber, list, roughly, say } from './text.js';
 const VERIFY_LATE_MS = 2 * 3_600_000;
 const CLOCKS_APART_MS = 30_000;
 const RECENT_MS = 15 * 60_000;
+const YOUNG_MS = 2 * 60_000;
 
 /** @type {Record<string, string>} */
 const PHASES = {
@@ -45,7 +46,7 @@ export function judgeServing(view) {
   if (!document) return { level: 'unknown', headline: 'Not known', why: [noAnswer(view)] };
   if (failure) {
     const before = view.scope === 'cluster' ? clusterServing(document) : nodeServing(document);
-    const then = say`When it last answered, ${roughly(view.answerAgeMs ?? 0)} ago: ${lower(before.headline)}.`;
+    const then = say`When it last answered, ${[roughly(view.answerAgeMs ?? 0)]} ago: ${lower(before.headline)}.`;
     return { level: 'unknown', headline: 'Not known', why: [noAnswer(view), then] };
   }
   return view.scope === 'cluster' ? clusterServing(document) : nodeServing(document);
@@ -153,27 +154,31 @@ function clusterServing({ nodes }) {
     ...list(group.nodes),
     `: ${headline.toLowerCase()}.`,
   ]);
-  const levels = new Set([...groups.values()].map((group) => group.level));
-  if (groups.size === 1) {
-    const [[headline, { level }]] = groups;
-    return {
-      level,
-      headline: nodes.length > 1 && level === 'good' ? `${headline}, on all nodes` : headline,
-      why,
-    };
+  const all = nodes.length;
+  const serving = nodes.filter((/** @type {any} */ summary) => serves(summaryServing(summary)));
+  const levels = [...groups.values()].map((group) => group.level);
+  if (groups.size === 1 && (all === 1 || serving.length === 0)) {
+    const [headline] = groups.keys();
+    return { level: levels[0], headline, why };
   }
-  if (levels.size === 1 && levels.has('good'))
-    return { level: 'good', headline: 'Yes, on all nodes', why };
-  const worst = levels.has('bad') ? 'bad' : levels.has('unknown') ? 'unknown' : 'warn';
-  const serves = levels.has('good') || groups.has('Yes, in part');
-  return { level: worst, headline: serves ? 'Not on every node' : 'No', why };
+  if (serving.length === all && levels.every((level) => level === 'good')) {
+    const headline = groups.has('Yes') ? 'Yes' : 'Yes, nothing is due';
+    return { level: 'good', headline: `${headline}, on all ${all} nodes`, why };
+  }
+  const level = levels.includes('bad') || levels.includes('unknown') ? 'bad' : 'warn';
+  return { level, headline: `On ${serving.length || 'none'} of ${all} nodes`, why };
+}
+
+/** @param {{ level: Level, headline: string }} verdict  of a node */
+function serves({ level, headline }) {
+  return level === 'good' || headline === 'Yes, in part';
 }
 
 /** @param {View} view @returns {Verdict} */
 export function judgeNumbers(view) {
   const { document, numbers, failure, ageMs } = view;
   const last = numbers
-    ? say`The last ones are from ${at(momentOf(numbers))}, ${roughly(ageMs ?? 0)} ago, and shown in grey.`
+    ? say`The last ones are from ${at(momentOf(numbers))}, ${[roughly(ageMs ?? 0)]} ago, and shown in grey.`
     : ['There are none from before either.'];
   if (!document) return { level: 'unknown', headline: 'Not known', why: [noAnswer(view)] };
   if (failure) return { level: 'bad', headline: 'No, they are old', why: [noAnswer(view), last] };
@@ -183,7 +188,7 @@ export function judgeNumbers(view) {
   }
   if (!view.isFresh) {
     const why = view.isOldAtHome
-      ? say`What the node answers with is ${duration(Number(document.trust.stateAgeMs))} old.`
+      ? say`What the node answers with is ${[duration(Number(document.trust.stateAgeMs))]} old.`
       : ['No answer has come since.'];
     return { level: 'bad', headline: 'No, they are old', why: [why, last] };
   }
@@ -206,14 +211,22 @@ function momentOf(document) {
 /** @param {View} view @returns {Parts[]} */
 function whyNone({ document, scope }) {
   if (scope === 'cluster') {
-    const reasons = document.nodes
-      .filter((/** @type {any} */ node) => node.ok !== true)
-      .map(nodeTrouble);
-    return reasons.length > 0 ? reasons : [say`${String(document.error)}`];
+    const none = without(document);
+    const gives = none.length === 1 ? 'gives' : 'give';
+    return none.length > 0
+      ? [[...list(none), ` ${gives} no numbers that can be counted, and a part is no total.`]]
+      : [say`${String(document.error)}.`];
   }
   return [
     typeof document.error === 'string' ? say`${document.error}.` : ['The answer does not say why.'],
   ];
+}
+
+/** The nodes that keep a cluster from having a total. @param {any} document @returns {Parts[]} */
+export function without({ nodes }) {
+  return nodes
+    .filter((/** @type {any} */ summary) => summary.ok !== true)
+    .map((/** @type {any} */ summary) => [{ outside: String(summary.node) }]);
 }
 
 /** @param {any} summary @returns {Parts} */
@@ -225,27 +238,30 @@ function nodeTrouble(summary) {
 
 /** @param {View} view @returns {Parts[]} */
 function verifiedWords({ document, scope, now }) {
-  const keepers =
-    scope === 'cluster'
-      ? document.nodes.map((/** @type {any} */ node) => [node.keeper, node.node])
-      : [[document.trust.keeper, null]];
-  return keepers.map((/** @type {[any, string | null]} */ [keeper, node]) => {
-    const who = node === null ? [] : say`${String(node)}: `;
-    const { verify, loadedAt } = keeper ?? {};
+  if (scope === 'node') {
+    const { verify, loadedAt } = document.trust.keeper;
     if (verify) {
+      const found = counted(verify.repaired, 'missed write');
       return [
-        ...who,
-        ...say`verified ${roughly(now - verify.at)} ago, ${counted(verify.scanned, 'row')} read, `,
-        `${counted(verify.repaired, 'missed write')}.`,
+        say`Verified ${[roughly(now - verify.at)]} ago: ${[counted(verify.scanned, 'row')]} read, ${[found]} found.`,
       ];
     }
     return isNumber(loadedAt)
       ? [
-          ...who,
-          ...say`the whole table was loaded ${roughly(now - loadedAt)} ago; not verified since.`,
+          say`The whole table was loaded ${[roughly(now - loadedAt)]} ago; the first verification is to come.`,
         ]
-      : [...who, 'not loaded from a table.'];
-  });
+      : [['There is no table behind it.']];
+  }
+  /** @type {{ at: number, node: string } | null} */
+  let oldest = null;
+  for (const { node, keeper } of document.nodes) {
+    const at = keeper?.verify?.at ?? keeper?.loadedAt;
+    if (isNumber(at) && (oldest === null || at < oldest.at)) oldest = { at, node: String(node) };
+  }
+  if (oldest === null) return [];
+  return [
+    say`Every node has compared all its rows with its table, ${oldest.node} the longest ago: ${[roughly(now - oldest.at)]}.`,
+  ];
 }
 
 /** @param {View} view @returns {Parts[]} */
@@ -291,14 +307,14 @@ function inexactKeeper(keeper, now) {
   if (verify?.repaired > 0) {
     const times = counted(verify.repaired, 'missed write');
     why.push(
-      say`the last verification, ${roughly(now - verify.at)} ago, put right ${times}; exact again after one that finds none.`,
+      say`the last verification, ${[roughly(now - verify.at)]} ago, put right ${[times]}; exact again after one that finds none.`,
     );
   } else if (verify?.partial) {
     why.push(['the last verification did not reach the whole table.']);
   }
   if (why.length === 0) {
     why.push([
-      'a verification is due since another worker took over the feeding, or since a missed write was found.',
+      'a verification is to come: not every row has been compared since the feeder changed, or since an event was lost.',
     ]);
   }
   return why;
@@ -308,8 +324,11 @@ function inexactKeeper(keeper, now) {
 export function judgeAttention(view) {
   const { document } = view;
   if (!document) return { level: 'unknown', headline: 'Not known', why: [] };
-  const items = view.scope === 'cluster' ? clusterTroubles(view) : nodeTroubles(view);
-  if (view.failure) items.unshift({ level: 'bad', is: noAnswer(view) });
+  /** @type {Trouble[]} */
+  let items;
+  // What was wrong before may be so no longer.
+  if (view.failure) items = [{ level: 'bad', is: noAnswer(view) }];
+  else items = view.scope === 'cluster' ? clusterTroubles(view) : nodeTroubles(view);
   if (Math.abs(view.aheadMs) > CLOCKS_APART_MS) {
     const side = view.aheadMs > 0 ? 'ahead of' : 'behind';
     items.push({
@@ -327,9 +346,22 @@ export function judgeAttention(view) {
   items.sort((one, other) => Number(other.level === 'bad') - Number(one.level === 'bad'));
   return {
     level: bad > 0 ? 'bad' : 'warn',
-    headline: counted(bad + warn, 'thing'),
+    headline: `${counted(bad + warn, 'thing')} to look at`,
     why: items.map((item) => item.is),
   };
+}
+
+/**
+ * Whether there is no minute yet over which rates could be taken: a drain time that is null then says nothing.
+ *
+ * @param {any} document
+ */
+export function isYoung({ generatedAt, nodes, trust }) {
+  const keepers = nodes ? nodes.map((/** @type {any} */ node) => node.keeper) : [trust?.keeper];
+  return keepers.some(
+    (/** @type {any} */ keeper) =>
+      isNumber(keeper?.loadStartedAt) && generatedAt - keeper.loadStartedAt < YOUNG_MS,
+  );
 }
 
 /** @typedef {{ level: 'warn' | 'bad', is: Parts }} Trouble */
@@ -352,7 +384,8 @@ function clusterTroubles({ document, now }) {
 }
 
 /** What the counts tell, where there are counts. @param {any} document @returns {Trouble[]} */
-function queueTroubles({ now, lateness, coming }) {
+function queueTroubles(document) {
+  const { now, lateness, coming } = document;
   /** @type {Trouble[]} */
   const found = [];
   if (now?.paused === true) found.push({ level: 'warn', is: ['Claims are paused.'] });
@@ -379,7 +412,7 @@ function queueTroubles({ now, lateness, coming }) {
       ],
     });
   }
-  if (now.drainEtaMs === null && now.inFlight > 0) {
+  if (now.drainEtaMs === null && now.inFlight > 0 && !isYoung(document)) {
     found.push({
       level: 'warn',
       is: ['The backlog of late pages does not shrink at the recent rates.'],
@@ -419,7 +452,7 @@ function keeperTroubles(keeper, now) {
   if (epoch > 1 && isNumber(epochAt) && now - epochAt < RECENT_MS) {
     found.push({
       level: 'warn',
-      is: say`Another worker took over the feeding ${roughly(now - epochAt)} ago.`,
+      is: say`Another worker took over the feeding ${[roughly(now - epochAt)]} ago.`,
     });
   }
   if (Array.isArray(invalidRules)) {

@@ -1,12 +1,28 @@
 /** The page: which view is shown, when it asks again, and what is said when no answer comes. */
 
 import { ask, elapsed, isSignedIn, PATHS, signOut, useToken, useUser } from './api.js';
-import { one, scrollable, setHidden, setText, show, showFacts, showList } from './dom.js';
+import {
+  isSelected,
+  one,
+  scrollable,
+  setHidden,
+  setText,
+  show,
+  showFacts,
+  showList,
+} from './dom.js';
 import { explainFacts, explainWords } from './explain.js';
-import { judgeAttention, judgeNumbers, judgeServing, nameOf, nameOrHost } from './judge.js';
+import {
+  judgeAttention,
+  judgeNumbers,
+  judgeServing,
+  nameOf,
+  nameOrHost,
+  without,
+} from './judge.js';
 import { createSections } from './sections.js';
 import { Source } from './source.js';
-import { at, counted, isNumber, roughly, say, zone } from './text.js';
+import { at, counted, isNumber, list, roughly, say, zone } from './text.js';
 
 const REFRESH_MS = 5_000;
 /** The host gives each node two seconds, and more than one at once. */
@@ -183,6 +199,7 @@ function tick() {
   if (signIn || view === null) return;
   const known = source().view();
   one('#content').classList.toggle('old', known.numbers !== null && !known.isFresh);
+  one('#content').classList.toggle('silent', known.document !== null && !known.isAnswering);
   one('#content').classList.toggle('none', known.numbers === null);
   showVerdict('serving', judgeServing(known));
   showVerdict('trusted', judgeNumbers(known));
@@ -206,7 +223,9 @@ function showVerdict(id, { level, headline, why }) {
     said.set(id, headline);
     announceVerdicts();
   }
-  showList(one('.why', root), why);
+  const reasons = one('.why', root);
+  // What is being copied stands still; the headline does not.
+  if (!isSelected(reasons)) showList(reasons, why);
 }
 
 /** @type {Map<string, string>} */
@@ -243,7 +262,9 @@ function showBanner(known) {
     ? say`${nameOrHost(known)} cannot be reached: ${failure.why}. `
     : numbers === document
       ? ['No answer has come in time. ']
-      : [known.scope === 'cluster' ? 'There is no total now. ' : 'There are no numbers now. '];
+      : known.scope === 'cluster'
+        ? ['There is no total now, for want of ', ...list(without(document)), '. ']
+        : ['There are no numbers now. '];
   const last = numbers
     ? say`The numbers below, in grey, are ${{ strong: `${roughly(ageMs ?? 0)} old` }}.`
     : ['There are no earlier numbers to show.'];
@@ -283,8 +304,6 @@ function showNavigation() {
     if (view === name) link.setAttribute('aria-current', 'page');
     else link.removeAttribute('aria-current');
   }
-  const { node } = sources.node.latest?.document ?? sources.cluster.latest?.document ?? {};
-  show(one('#to-node'), typeof node === 'string' ? say`Node ${node}` : ['This node']);
 }
 
 // Sign in
@@ -438,9 +457,10 @@ one('#pause').addEventListener('click', () => {
   setText(one('#confirm-error'), '');
   if (action === 'pause') {
     show(one('#confirm-title'), say`Pause claims on ${name}?`);
-    const flying = isNumber(now.inFlight)
-      ? `The ${counted(now.inFlight, 'page')} in flight can still be finished. `
-      : '';
+    const flying =
+      now.inFlight > 0
+        ? `The ${counted(now.inFlight, 'page')} in flight can still be finished. `
+        : '';
     show(one('#confirm-text'), [
       `No renderer gets a page from this node until somebody resumes. ${flying}Counting goes on.`,
     ]);

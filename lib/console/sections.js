@@ -11,7 +11,7 @@ import {
   showHeads,
   showRows,
 } from './dom.js';
-import { summaryServing } from './judge.js';
+import { isYoung, summaryServing } from './judge.js';
 import {
   at,
   clock,
@@ -84,7 +84,7 @@ function showDue(view) {
   const now = numbers?.now ?? {};
   const coming = numbers?.coming ?? {};
   const lateness = numbers?.lateness ?? {};
-  const clockNow = view.now;
+  const clockNow = view.asOf;
   /** @param {unknown} due @param {unknown} oldest @returns {Parts} */
   const oldest = (due, oldest) => {
     if (due === 0) return ['none'];
@@ -108,7 +108,7 @@ function showDue(view) {
       is: count(now.dueUrgent, why),
       more: oldest(now.dueUrgent, now.oldestUrgentAt),
     },
-    { term: 'In flight', is: count(now.inFlight, why), more: ['given out, no result yet'] },
+    { term: 'In flight', is: count(now.inFlight, why), more: ['being rendered'] },
     { term: 'Unclaimed', is: count(now.unclaimed, why), more: ['due and not in flight'] },
     {
       term: 'Held back',
@@ -116,7 +116,7 @@ function showDue(view) {
       more: ['after repeated misses'],
       level: now.heldKeys > 0 ? 'warn' : '',
     },
-    { term: 'Drained in', ...drain(now, numbers !== null, why) },
+    { term: 'Drained in', ...drain(numbers, why) },
     { term: 'Next 15 minutes', is: count(coming.next15m, why), more: ['come due'] },
     { term: 'Next 60 minutes', is: count(coming.next60m, why), more: ['come due'] },
     {
@@ -151,22 +151,31 @@ function nextDue(nextDueAt, now) {
     : [`come due, the next in ${roughly(nextDueAt - now)}`];
 }
 
-/** @param {any} now @param {boolean} isKnown @param {string} why @returns {{ is: Parts, more: Parts }} */
-function drain({ drainEtaMs }, isKnown, why) {
-  if (!isKnown) return { is: [{ none: why }], more: ['until none is later than its cadence'] };
-  if (drainEtaMs === 0) return { is: ['drained'], more: ['no page is later than its cadence'] };
-  if (isNumber(drainEtaMs))
-    return { is: [duration(drainEtaMs)], more: ['until none is later than its cadence'] };
+/** @param {any} numbers @param {string} why @returns {{ is: Parts, more: Parts }} */
+function drain(numbers, why) {
+  const more = ['until none is later than its cadence'];
+  if (!numbers) return { is: [{ none: why }], more };
+  const { drainEtaMs } = numbers.now;
+  if (drainEtaMs === 0) return { is: ['drained'], more: ['none is later than its cadence'] };
+  if (isNumber(drainEtaMs)) return { is: [duration(drainEtaMs)], more };
+  if (drainEtaMs === null && isYoung(numbers)) {
+    return {
+      is: [{ none: 'it began too short a time ago' }],
+      more: ['not known so soon after a start'],
+    };
+  }
   return drainEtaMs === null
-    ? { is: ['never'], more: ['at recent rates the late pages do not get fewer'] }
-    : { is: count(undefined), more: ['until none is later than its cadence'] };
+    ? { is: ['never'], more: ['the late pages do not get fewer'] }
+    : { is: count(undefined), more };
 }
 
-/** What a node's drain time says in few words. @param {any} now @returns {Parts} */
-function drainWords(now) {
-  if (!now || now.drainEtaMs === undefined) return count(undefined);
-  if (now.drainEtaMs === null) return ['never'];
-  return now.drainEtaMs === 0 ? ['drained'] : [duration(now.drainEtaMs)];
+/** A node's drain time in few words. @param {any} node @param {number} generatedAt @returns {Parts} */
+function drainWords({ now, keeper }, generatedAt) {
+  const drainEtaMs = now?.drainEtaMs;
+  if (isNumber(drainEtaMs)) return [drainEtaMs === 0 ? 'drained' : duration(drainEtaMs)];
+  if (drainEtaMs !== null || now.due === null) return [{ none: 'not known now' }];
+  const isSoon = isYoung({ generatedAt, trust: { keeper } });
+  return isSoon ? [{ none: 'it began too short a time ago' }] : ['never'];
 }
 
 // Lateness
@@ -180,7 +189,7 @@ function binNames(edges) {
   return [...names, `${name(edges[edges.length - 1])} or more`];
 }
 
-let counted3 = 'all';
+let kind = 'all';
 let allRoutes = false;
 
 /** @param {View} view */
@@ -204,15 +213,15 @@ function showLateness(view) {
       /** @type {(number | null)[]} */
       const bins = binNames(edges).map((_, index) => {
         const [sitemap, discovered] = [row.sitemap[index], row.discovered[index]];
-        if (counted3 === 'sitemap') return isNumber(sitemap) ? sitemap : null;
-        if (counted3 === 'discovered') return isNumber(discovered) ? discovered : null;
+        if (kind === 'sitemap') return isNumber(sitemap) ? sitemap : null;
+        if (kind === 'discovered') return isNumber(discovered) ? discovered : null;
         return isNumber(sitemap) && isNumber(discovered) ? sitemap + discovered : null;
       });
       const known = bins.every(isNumber);
       const sum = known ? bins.reduce((total, bin) => total + Number(bin), 0) : null;
       return [
         { is: row.route === null ? ['All routes'] : routeName(row.route) },
-        { is: count(sum, why) },
+        { is: least(row, count(sum, why)) },
         ...bins.map((bin, index) => ({
           is: count(bin, why),
           share: sum ? Number(bin) / sum : 0,
@@ -223,6 +232,11 @@ function showLateness(view) {
   );
   showMore(one('.more button', root), routes.length, FEW_ROUTES, allRoutes, 'routes');
   setHidden(one('.cut', root), lateness?.listsTruncated !== true);
+}
+
+/** A node cut its list before this: there may be more of it. @param {any} entry @param {Parts} parts @returns {Parts} */
+function least(entry, parts) {
+  return entry.atLeast === true ? ['at least ', ...parts] : parts;
 }
 
 /** @param {HTMLElement} button @param {number} total @param {number} few @param {boolean} all @param {string} nouns */
@@ -260,7 +274,7 @@ function classWords(each) {
 function showClasses(view) {
   const root = one('#classes');
   const classes = view.numbers?.lateness.classes ?? [];
-  const clockNow = view.now;
+  const clockNow = view.asOf;
   showRows(
     one('tbody', root),
     allClasses ? classes : classes.slice(0, FEW),
@@ -273,10 +287,12 @@ function showClasses(view) {
         level:
           each.oldestLatenessCadences >= 4 ? 'bad' : each.oldestLatenessCadences >= 1 ? 'warn' : '',
       },
-      { is: count(each.due) },
-      { is: count(each.rows) },
+      { is: least(each, count(each.due)) },
+      { is: least(each, count(each.rows)) },
     ],
   );
+  setHidden(one('.scroll', root), classes.length === 0);
+  setHidden(one('.empty', root), classes.length > 0);
   showMore(one('.more button', root), classes.length, FEW, allClasses, 'classes');
   setHidden(one('.cut', root), view.numbers?.lateness.listsTruncated !== true);
 }
@@ -427,17 +443,16 @@ function showNodes(view) {
             ? [`${roughly(now - node.oldestDueAt)} ago`]
             : [{ none: node.now?.due === 0 ? 'nothing is due' : why }],
         },
-        { is: drainWords(node.now) },
-        { is: count(keeper.rows, why), more: [...count(keeper.carriedRows, why), ' carried'] },
+        { is: drainWords(node, document.generatedAt) },
         {
-          is: [
-            ...count(keeper.gainedTotal, why),
-            ', ',
-            ...count(keeper.lostTotal, why),
-            ', ',
-            ...count(keeper.repairedTotal, why),
-          ],
+          is: count(keeper.rows, why),
+          more: isNumber(keeper.carriedRows)
+            ? [counted(keeper.carriedRows, 'carried', 'carried')]
+            : undefined,
         },
+        { is: count(keeper.gainedTotal, why) },
+        { is: count(keeper.lostTotal, why) },
+        { is: count(missedTotal(keeper), why), level: missedTotal(keeper) ? 'warn' : '' },
         verify
           ? {
               is: [`${roughly(now - verify.at)} ago`],
@@ -445,10 +460,7 @@ function showNodes(view) {
                 `${counted(verify.scanned, 'row')}, ${counted(verify.repaired, 'missed write')}`,
               ],
             }
-          : {
-              is: [{ none: node.keeper ? 'none yet' : why }],
-              more: node.keeper ? ['none yet'] : undefined,
-            },
+          : { is: node.keeper ? ['none yet'] : [{ none: why }] },
         {
           is: at(keeper.epochAt, why),
           more: isNumber(keeper.epoch) ? [`epoch ${keeper.epoch}`] : undefined,
@@ -456,6 +468,11 @@ function showNodes(view) {
       ];
     },
   );
+}
+
+/** Writes put right less those that were only late. @param {any} keeper */
+function missedTotal({ repairedTotal, lateTotal }) {
+  return isNumber(repairedTotal) ? repairedTotal - (isNumber(lateTotal) ? lateTotal : 0) : null;
 }
 
 /** @param {any} node @returns {import('./dom.js').Cell} */
@@ -538,9 +555,11 @@ function showKeeper(view) {
           : undefined,
     },
     {
-      term: 'Writes missed and put right',
-      is: count(keeper.repairedTotal),
-      more: ['since it was opened'],
+      term: 'Writes missed, put right',
+      is: count(missedTotal(keeper)),
+      more: isNumber(keeper.lateTotal)
+        ? [`since the start; ${counted(keeper.lateTotal, 'other')} came late`]
+        : ['since the start'],
     },
     {
       term: 'Rows gained, lost',
@@ -588,7 +607,7 @@ function walkWords(report, ago) {
 /** @param {() => void} again  called where a choice changes what is shown */
 export function createSections(again) {
   one('#lateness .choice').addEventListener('change', (/** @type {any} */ event) => {
-    counted3 = event.target.value;
+    kind = event.target.value;
     again();
   });
   one('#lateness .more button').addEventListener('click', () => {

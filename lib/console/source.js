@@ -66,11 +66,18 @@ export class Source {
       numbers: numbers?.document ?? null,
       ageMs,
       isFresh,
+      /** Whether the latest answer is of now, with numbers or without. */
+      isAnswering: failure === null && latest !== null && elapsed(latest.sent) <= FRESH_MS,
       isOldAtHome,
       /** The host's clock, now. */
-      now: latest ? Number(latest.document.generatedAt) + elapsed(latest.sent) : Date.now(),
+      now: latest ? latest.document.generatedAt + elapsed(latest.sent) : Date.now(),
+      /** The same while the numbers are of now; else the moment that they are of: nothing about them goes on. */
+      asOf:
+        isFresh && latest
+          ? latest.document.generatedAt + elapsed(latest.sent)
+          : numbers?.document.generatedAt,
       /** How far this device's clock is ahead of the host's, less than what the answer took. */
-      aheadMs: latest ? latest.sent.wall - Number(latest.document.generatedAt) : 0,
+      aheadMs: latest ? latest.sent.wall - latest.document.generatedAt : 0,
     };
   }
 }

@@ -21,7 +21,8 @@ const HOUR = 60 * MINUTE;
 const DAY = 24 * HOUR;
 
 /**
- * say`node ${name} does not answer`: what is interpolated as a string is from outside.
+ * say`node ${name} was silent for ${[duration(ms)]}`: what is interpolated as a string is from outside; parts, our own
+ * words among them, are not.
  *
  * @param {TemplateStringsArray} words
  * @param {...(string | Part | Parts)} values
