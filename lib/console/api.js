@@ -13,8 +13,8 @@ export const PATHS = {
   node: 'prerender_admin/queue-state',
   cluster: 'prerender_admin/cluster-queue-state',
   explain: 'prerender_admin/explain',
-  pause: 'render_queue/pause',
-  resume: 'render_queue/resume',
+  pause: 'prerender_admin/pause',
+  resume: 'prerender_admin/resume',
 };
 
 /**

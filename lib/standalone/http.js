@@ -82,6 +82,9 @@ function createApi({
     '/prerender_admin/cluster-queue-state': { GET: getClusterState },
     '/prerender_admin/nodes': { GET: getNodes, PUT: putNodes },
     '/prerender_admin/explain': { POST: postExplain },
+    // Where another host has them, so that the console finds them on both.
+    '/prerender_admin/pause': { POST: (request) => setPaused(request, true) },
+    '/prerender_admin/resume': { POST: (request) => setPaused(request, false) },
     '/metrics': {
       GET: () => ({ headers: { 'content-type': OPENMETRICS }, body: keeper.metrics() }),
     },
