@@ -30,6 +30,10 @@ const COMPARATORS = {
   gele: ['ge', 'le'],
 };
 
+const LONGS = ['nextRenderTime', 'effectiveInterval', 'changedAt', 'urgentAt', 'demandPeriod'];
+/** What was written so shortly before a subscription that it hears of it. */
+const OVERLAP = 3;
+
 /** @param {string} a @param {string} b */
 const compare = (a, b) => Buffer.compare(Buffer.from(a), Buffer.from(b));
 const never = () => new Promise(() => {});
@@ -73,6 +77,8 @@ class TableDouble {
   #audit = new Map();
   /** @type {Set<any>} */
   #subscriptions = new Set();
+  /** @type {any[]} */
+  #recent = [];
   #hangs = false;
 
   /** @param {string} [primaryKey] */
@@ -104,6 +110,8 @@ class TableDouble {
 
   /** @param {any} context @param {Write} write */
   #add(context, write) {
+    const wrong = LONGS.find((name) => typeof write.value?.[name] === 'bigint');
+    if (wrong) throw new Error(`Value in property ${wrong} must be an integer`);
     return transaction(context, ({ writes }) => {
       writes.push({ table: this, ...write });
     });
@@ -132,6 +140,7 @@ class TableDouble {
 
   /** @param {any} event */
   #tell(event) {
+    this.#recent = [...this.#recent.slice(1 - OVERLAP), event];
     for (const subscription of this.#subscriptions) {
       setImmediate(() => {
         if (!this.#subscriptions.has(subscription) || subscription.stalled) return;
@@ -158,6 +167,8 @@ class TableDouble {
       const current = this.#sorted().slice(0, MOST_CURRENT);
       for (const [id, { value, version }] of current) listener({ id, type: 'put', value, version });
       subscription.stalled = current.length === MOST_CURRENT;
+    } else {
+      for (const event of this.#recent) setImmediate(() => listener({ ...event }));
     }
     await turn();
     return subscription;
@@ -260,4 +271,197 @@ function rejecting(why) {
   };
 }
 
-module.exports = { TableDouble, transaction };
+/** A resource of Harper's, as far as routes need it. */
+class ResourceDouble {
+  #context;
+
+  /** @param {any} context */
+  constructor(context) {
+    this.#context = context;
+  }
+
+  getContext() {
+    return this.#context;
+  }
+}
+
+const USERS = {
+  admin: { role: { permission: { super_user: true } } },
+  renderer: { role: { permission: { super_user: false } } },
+};
+const WORKERS = 2;
+
+/** Harper with one component, its workers all in this thread. */
+class HarperDouble {
+  #schedule = new TableDouble();
+  #settings = new TableDouble('id');
+  /** @type {any} */
+  #options;
+  /** @type {any[]} */
+  #nodes = [];
+  /** @type {any[]} */
+  #workers = [];
+  #lines = /** @type {string[]} */ ([]);
+  #starts = 0;
+  #next = 0;
+  #create;
+  #folder;
+
+  /** Threads cannot be told apart. */
+  stallFeeder = null;
+
+  /**
+   * @param {object} parts
+   * @param {any} parts.options  of the component
+   * @param {string} parts.folder
+   * @param {(scope: any, harper: any) => { queue: any, resources: Record<string, any> }} parts.create  what the
+   *   component does when it is loaded
+   */
+  constructor({ options, folder, create }) {
+    this.#options = options;
+    this.#folder = folder;
+    this.#create = create;
+  }
+
+  start() {
+    this.#starts += 1;
+    for (let index = 0; index < WORKERS; index++) this.#startWorker(index);
+  }
+
+  /** @param {number} index */
+  #startWorker(index) {
+    const double = this;
+    /** @type {Map<string, () => void>} */
+    const listeners = new Map();
+    const layers = /** @type {any[]} */ ([]);
+    // A new process knows nothing of the queue of the one before: it has another name here.
+    const database = `double ${process.pid} ${this.#starts}`;
+    const harper = {
+      databases: {
+        [database]: { RenderSchedule: this.#schedule, RenderQueueSetting: this.#settings },
+        system: { hdb_nodes: new TableDouble('name') },
+      },
+      transaction,
+      threads: {
+        onMessageByType: (/** @type {string} */ type, /** @type {() => void} */ then) =>
+          listeners.set(type, then),
+      },
+      server: {
+        hostname: 'localhost',
+        workerIndex: index,
+        config: { rootPath: this.#folder, http: { port: 9926 } },
+        get nodes() {
+          return double.#nodes;
+        },
+        http: (/** @type {any} */ layer) => layers.push(layer),
+      },
+    };
+    const say = (/** @type {string} */ line) => this.#lines.push(line);
+    const options = Object.assign(new EventEmitter(), {
+      getAll: () => ({ ...structuredClone(this.#options), database }),
+    });
+    const scope = Object.assign(new EventEmitter(), {
+      options,
+      logger: { info: say, warn: say, error: say },
+    });
+    const { queue, resources } = this.#create(scope, harper);
+    this.#workers[index] = {
+      index,
+      queue,
+      resources,
+      layers,
+      options,
+      shutDown: listeners.get('shutdown'),
+    };
+  }
+
+  /** @param {string} method @param {string} path @param {{ user?: 'admin' | 'renderer' | null, body?: unknown, type?: string }} [options] */
+  async request(method, path, { user = 'admin', body, type = 'application/json' } = {}) {
+    const worker = this.#workers[this.#next++ % this.#workers.length];
+    const [name, ...rest] = path.slice(1).split('/');
+    const resource = worker.resources[name];
+    const context = { user: user && USERS[user], headers: { 'content-type': type } };
+    const ask = async () => {
+      if (!resource) return { status: 404, headers: {}, body: '' };
+      const one = new resource(context);
+      const target = { id: rest.join('/') };
+      if (method === 'GET') return one.get(target);
+      return one.post(target, Promise.resolve(body));
+    };
+    const answer = await [...worker.layers].reduceRight(
+      (next, layer) => async () => layer({ method, pathname: path }, next),
+      ask,
+    )();
+    const text = answer.data === undefined ? String(answer.body) : JSON.stringify(answer.data);
+    const isJson = answer.data !== undefined || /json/.test(answer.headers['content-type']);
+    return {
+      status: answer.status,
+      headers: answer.headers,
+      body: isJson ? JSON.parse(text) : text,
+    };
+  }
+
+  /** @param {Record<string, object | null>} rows */
+  async write(rows) {
+    for (const [key, row] of Object.entries(rows)) {
+      const context = {};
+      await transaction(context, () =>
+        row ? this.#schedule.put(key, row, context) : this.#schedule.delete(key, context),
+      );
+    }
+  }
+
+  /** @param {string} key */
+  async read(key) {
+    return (await this.#schedule.get({ id: key }))?.toJSON() ?? null;
+  }
+
+  /** @param {Record<string, any>} changes */
+  async setOptions(changes) {
+    for (const [name, value] of Object.entries(changes)) {
+      if (value === null) delete this.#options[name];
+      else this.#options[name] = value;
+      for (const { options } of this.#workers) options.emit('change', [name], value);
+    }
+  }
+
+  log() {
+    return this.#lines.join('\n');
+  }
+
+  /** @param {string[]} names */
+  async setNodes(names) {
+    // Harper has had entries without a name.
+    this.#nodes = names.length > 0 ? [...names.map((name) => ({ name })), {}] : [];
+  }
+
+  async restartWorkers() {
+    for (const old of [...this.#workers]) {
+      old.shutDown();
+      this.#startWorker(old.index);
+      // Both are there for a while, as in Harper.
+      await new Promise((resolve) => setTimeout(resolve, 300));
+      await old.queue.stop();
+    }
+  }
+
+  async endFeeder() {
+    const feeding = this.#workers.find(({ queue }) => queue.isFeeding);
+    await feeding.queue.stop();
+    this.#startWorker(feeding.index);
+  }
+
+  /** @param {Record<string, any>} [options] */
+  async restart(options = {}) {
+    await this.stop();
+    Object.assign(this.#options, options);
+    this.#nodes = [];
+    this.start();
+  }
+
+  async stop() {
+    await Promise.all(this.#workers.map(({ queue }) => queue.stop()));
+  }
+}
+
+module.exports = { HarperDouble, ResourceDouble, TableDouble, transaction };

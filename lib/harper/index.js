@@ -15,7 +15,7 @@
 
 const { HttpError } = require('../http-error.js');
 const { HarperQueue } = require('./queue.js');
-const { createAdminResource, createMetricsResource, reply } = require('./routes.js');
+const { adminAnswer, createAdminResource, createMetricsResource, reply } = require('./routes.js');
 
 /** This thread's. @type {InstanceType<typeof HarperQueue> | null} */
 let started = null;
@@ -28,35 +28,8 @@ let started = null;
  */
 function startQueueKeeper(source = {}, harper = /** @type {any} */ (globalThis)) {
   if (started) throw new Error('the queue keeper has been started in this thread: start it once');
-  const isScope = typeof source.options?.getAll === 'function';
-  const logger = (isScope && source.logger) || /** @type {any} */ (harper).logger;
-  const queue = new HarperQueue({
-    harper,
-    given: () => (isScope ? source.options.getAll() : source),
-    // A level that is not logged has no function.
-    log: (level, message) => logger?.[level]?.(`render queue: ${message}`),
-  });
-  if (isScope) follow(source, queue);
-  started = queue;
-  return queue;
-}
-
-/** @param {any} scope @param {InstanceType<typeof HarperQueue>} queue */
-function follow(scope, queue) {
-  let due = false;
-  scope.options.on('change', () => {
-    if (due) return;
-    due = true;
-    // One event for each option: all of them are in the file by now, but not yet here.
-    setImmediate(() => {
-      due = false;
-      queue.reload();
-    });
-  });
-  // A file that is no YAML: without a listener, it would end the worker.
-  scope.on('error', (/** @type {Error} */ error) =>
-    scope.logger?.error?.(`render queue: the options before stay: ${error.message}`),
-  );
+  started = HarperQueue.start(source, harper);
+  return started;
 }
 
 /** The queue of this thread. Throws a 503 where it has not been started. */
@@ -91,6 +64,18 @@ function adminResource(Resource = /** @type {any} */ (globalThis).Resource) {
   return createAdminResource(queueKeeper, Resource);
 }
 
+/**
+ * What an admin route answers, for a component that has resources of its own: `return answerAdmin(this, 'GET', 'queue-state')`.
+ *
+ * @param {any} resource
+ * @param {'GET' | 'POST'} method
+ * @param {string} route
+ * @param {unknown} [data]
+ */
+function answerAdmin(resource, method, route, data) {
+  return adminAnswer(queueKeeper, resource, method, route, data);
+}
+
 /** A resource that answers with OpenMetrics, for super-users. @param {any} [Resource] */
 function metricsResource(Resource = /** @type {any} */ (globalThis).Resource) {
   return createMetricsResource(queueKeeper, Resource);
@@ -99,6 +84,7 @@ function metricsResource(Resource = /** @type {any} */ (globalThis).Resource) {
 module.exports = {
   HarperQueue,
   adminResource,
+  answerAdmin,
   claimJobs,
   finishJob,
   metricsResource,

@@ -16,6 +16,7 @@ const { checkOptions } = require('../options.js');
  * @property {number | undefined} verifyEveryMs
  * @property {string | undefined} snapshot  a file
  * @property {string | undefined} peerUrl
+ * @property {string | undefined} console  the path under which it is served
  */
 
 const DAY_MS = 86_400_000;
@@ -46,7 +47,13 @@ const OF_HOST = {
     (value) => typeof value === 'string' && URL.canParse(value.replaceAll('{host}', 'localhost')),
     'a URL such as https://{host}:9926',
   ],
+  console: [isPath, 'a path such as /prerender_console'],
 };
+
+/** @param {unknown} value */
+function isPath(value) {
+  return typeof value === 'string' && /^(\/[\w.-]+)+$/.test(value);
+}
 
 /** @param {unknown} value */
 function isName(value) {
@@ -99,6 +106,7 @@ function readOptions(given, { node, config }) {
     verifyEveryMs: host.verifyEveryMs,
     snapshot: snapshotOf(host, config),
     peerUrl: host.peerUrl ?? peerUrlOf(config),
+    console: host.console,
   };
 }
 

@@ -16,6 +16,7 @@ const { QueueKeeper } = require('../../index.js');
 const { standBy } = require('../arbiter.js');
 const { createClaims } = require('../claims.js');
 const { Feeder } = require('../feeder.js');
+const { serveConsole } = require('./console.js');
 const { HarperNodes } = require('./nodes.js');
 const { readOptions } = require('./options.js');
 const { HarperTable } = require('./table.js');
@@ -89,6 +90,43 @@ class HarperQueue extends EventEmitter {
       onError: (error) => log('error', `this worker can no longer feed: ${error}`),
       ...((server.workerIndex ?? 0) === 0 ? {} : PATIENCE),
     });
+  }
+
+  /**
+   * @param {any} source  a component's scope, whose options are followed as they change; or the options
+   * @param {Harper & { logger?: any }} harper
+   */
+  static start(source, harper) {
+    const isScope = typeof source.options?.getAll === 'function';
+    const logger = (isScope && source.logger) || harper.logger;
+    const queue = new HarperQueue({
+      harper,
+      given: () => (isScope ? source.options.getAll() : source),
+      // A level that is not logged has no function.
+      log: (level, message) => logger?.[level]?.(`render queue: ${message}`),
+    });
+    if (isScope) queue.#follow(source);
+    const mount = queue.#options.console;
+    if (mount) harper.server.http?.(serveConsole(mount), { runFirst: true });
+    return queue;
+  }
+
+  /** @param {any} scope */
+  #follow(scope) {
+    let due = false;
+    scope.options.on('change', () => {
+      if (due) return;
+      due = true;
+      // One event for each option: all of them are in the file by now, but not yet here.
+      setImmediate(() => {
+        due = false;
+        if (!this.#leaving) this.reload();
+      });
+    });
+    // A file that is no YAML: without a listener, it would end the worker.
+    scope.on('error', (/** @type {Error} */ { message }) =>
+      this.#log('error', `the options before stay: ${message}`),
+    );
   }
 
   /** For claims and all else, but not for feeding. */

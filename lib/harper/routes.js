@@ -39,17 +39,14 @@ const ADMIN = {
   },
   pause: { POST: async ({ queue }) => json(200, await queue.setPaused(true)) },
   resume: { POST: async ({ queue }) => json(200, await queue.setPaused(false)) },
-  metrics: { GET: ({ queue }) => metrics(queue) },
+  metrics: {
+    GET: ({ queue }) => ({
+      status: 200,
+      headers: { 'content-type': OPENMETRICS, ...NO_STORE },
+      body: queue.keeper.metrics(),
+    }),
+  },
 };
-
-/** @param {HarperQueue} queue @returns {Answer} */
-function metrics(queue) {
-  return {
-    status: 200,
-    headers: { 'content-type': OPENMETRICS, ...NO_STORE },
-    body: queue.keeper.metrics(),
-  };
-}
 
 /** @param {number} status @param {unknown} body @param {Record<string, string>} [headers] @returns {Answer} */
 function json(status, body, headers = {}) {
@@ -80,47 +77,65 @@ function failure(error) {
 }
 
 /**
- * A resource that answers super-users only.
+ * What an admin route answers to the caller of a resource: to super-users only.
  *
- * @param {any} Resource
- * @param {(method: 'GET' | 'POST', target: any, body: any, headers: any) => Answer | Promise<Answer>} answer
+ * @param {() => HarperQueue} queue
+ * @param {any} resource
+ * @param {'GET' | 'POST'} method
+ * @param {unknown} route
+ * @param {unknown} [data]
  */
-function guarded(Resource, answer) {
-  /** @param {any} resource @param {'GET' | 'POST'} method @param {any} target @param {unknown} [data] */
-  async function respond(resource, method, target, data) {
-    try {
-      const { user, headers } = resource.getContext() ?? {};
-      if (!user) {
-        throw new HttpError(401, 'log in as a super-user', {
-          headers: { 'www-authenticate': 'Basic' },
-        });
-      }
-      if (user.role?.permission?.super_user !== true) {
-        throw new HttpError(403, 'this is for super-users only');
-      }
-      return await answer(method, target, await data, plainOf(headers));
-    } catch (error) {
-      return failure(error);
+async function adminAnswer(queue, resource, method, route, data) {
+  try {
+    const { user, headers } = resource.getContext() ?? {};
+    if (!user) {
+      throw new HttpError(401, 'log in as a super-user', {
+        headers: { 'www-authenticate': 'Basic' },
+      });
     }
+    if (user.role?.permission?.super_user !== true) {
+      throw new HttpError(403, 'this is for super-users only');
+    }
+    if (typeof route !== 'string' || !Object.hasOwn(ADMIN, route)) {
+      throw new HttpError(404, 'there is no such route', {
+        fields: { routes: Object.keys(ADMIN) },
+      });
+    }
+    const handler = ADMIN[route][method];
+    if (!handler) {
+      const allow = Object.keys(ADMIN[route]).join(', ');
+      throw new HttpError(405, `${route} takes ${allow}`, { headers: { allow } });
+    }
+    const sent = headers?.asObject ?? headers ?? {};
+    // A page of another site can post anything else with the operator's own session.
+    if (method === 'POST' && !/^application\/json\b/i.test(sent['content-type'] ?? '')) {
+      throw new HttpError(415, 'send the body with the header content-type: application/json');
+    }
+    return await handler({ queue: queue(), body: await data, headers: sent });
+  } catch (error) {
+    return failure(error);
   }
+}
+
+/**
+ * @param {any} Resource
+ * @param {() => HarperQueue} queue
+ * @param {(target: any) => unknown} routeOf
+ */
+function createResource(Resource, queue, routeOf) {
   return class extends Resource {
     static loadAsInstance = false;
 
     /** @param {any} target */
     get(target) {
-      return respond(this, 'GET', target);
+      return adminAnswer(queue, this, 'GET', routeOf(target));
     }
 
     /** @param {any} target @param {any} data */
     post(target, data) {
-      return respond(this, 'POST', target, data);
+      return adminAnswer(queue, this, 'POST', routeOf(target), data);
     }
   };
-}
-
-/** @param {any} headers  Harper's */
-function plainOf(headers) {
-  return headers?.asObject ?? headers ?? {};
 }
 
 /**
@@ -131,28 +146,12 @@ function plainOf(headers) {
  * @param {any} Resource
  */
 function createAdminResource(queue, Resource) {
-  return guarded(Resource, (method, target, body, headers) => {
-    const route = typeof target?.id === 'string' ? target.id : '';
-    if (!Object.hasOwn(ADMIN, route)) {
-      throw new HttpError(404, 'there is no such route', {
-        fields: { routes: Object.keys(ADMIN) },
-      });
-    }
-    const handler = ADMIN[route][method];
-    if (!handler) {
-      const allow = Object.keys(ADMIN[route]).join(', ');
-      throw new HttpError(405, `${route} takes ${allow}`, { headers: { allow } });
-    }
-    return handler({ queue: queue(), body, headers });
-  });
+  return createResource(Resource, queue, (target) => target?.id);
 }
 
 /** @param {() => HarperQueue} queue @param {any} Resource */
 function createMetricsResource(queue, Resource) {
-  return guarded(Resource, (method) => {
-    if (method !== 'GET') throw new HttpError(405, 'this takes GET', { headers: { allow: 'GET' } });
-    return metrics(queue());
-  });
+  return createResource(Resource, queue, () => 'metrics');
 }
 
-module.exports = { createAdminResource, createMetricsResource, reply };
+module.exports = { adminAnswer, createAdminResource, createMetricsResource, reply };

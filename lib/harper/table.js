@@ -87,10 +87,16 @@ class HarperTable {
    */
   async get(key) {
     mustBeReadable(key);
-    const record = await this.#table().get({ id: key }, { replicateFrom: false });
-    if (record === undefined || record === null) return null;
+    // Seen once, under load: a row that was there was read as none. None is believed the second time.
+    const record = (await this.#read(key)) ?? (await this.#read(key));
+    if (!record) return null;
     const row = typeof record.toJSON === 'function' ? record.toJSON() : { ...record };
     return withNumbers({ ...row, cacheKey: key, version: record.getUpdatedTime?.() });
+  }
+
+  /** @param {string} key @returns {Promise<any>} */
+  async #read(key) {
+    return this.#table().get({ id: key }, { replicateFrom: false });
   }
 
   /**

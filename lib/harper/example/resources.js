@@ -1,5 +1,6 @@
 import {
   adminResource,
+  answerAdmin,
   claimJobs,
   finishJob,
   metricsResource,
@@ -10,17 +11,19 @@ import {
 export const prerender_admin = adminResource();
 export const metrics = metricsResource();
 
-/** POST /render_queue/claim, POST /render_queue/job_result: for whoever has an account, such as the renderers. */
+/** POST claim, POST job_result: for whoever has an account, such as the renderers. POST pause, POST resume: for super-users. */
 export class render_queue extends Resource {
   static loadAsInstance = false;
 
   async post(target, data) {
+    const route = target.id;
+    if (route === 'pause' || route === 'resume') return answerAdmin(this, 'POST', route, data);
     if (!this.getContext().user) {
       return { status: 401, headers: { 'www-authenticate': 'Basic' }, data: { error: 'log in' } };
     }
     const body = await data;
-    if (target.id === 'claim') return reply(() => claimJobs(body?.limit));
-    if (target.id === 'job_result') return reply(() => finishJob(body));
+    if (route === 'claim') return reply(() => claimJobs(body?.limit));
+    if (route === 'job_result') return reply(() => finishJob(body));
     return { status: 404, headers: {}, data: { error: 'POST to claim or job_result' } };
   }
 }
