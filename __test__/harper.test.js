@@ -6,12 +6,7 @@ const os = require('node:os');
 const path = require('node:path');
 const { after, before, describe, test } = require('node:test');
 const { HarperQueue } = require('../lib/harper/queue.js');
-const {
-  adminAnswer,
-  createAdminResource,
-  createMetricsResource,
-  reply,
-} = require('../lib/harper/routes.js');
+const { createAdminResource, createMetricsResource, reply } = require('../lib/harper/routes.js');
 const { HarperTable } = require('../lib/harper/table.js');
 const {
   HarperDouble,
@@ -34,9 +29,6 @@ function component(scope, harper) {
     /** @param {any} target @param {any} data */
     async post(target, data) {
       const route = target.id;
-      if (route === 'pause' || route === 'resume') {
-        return adminAnswer(() => queue, this, 'POST', route, data);
-      }
       if (!this.getContext().user) return { status: 401, headers: {}, data: { error: 'log in' } };
       const body = await data;
       return reply(() =>

@@ -92,7 +92,7 @@ const CASES = [
         ['GET', `${ADMIN}/cluster-queue-state`],
         ['POST', `${ADMIN}/explain`],
         ['POST', `${ADMIN}/pause`],
-        ['POST', '/render_queue/pause'],
+        ['POST', `${ADMIN}/resume`],
         ['GET', '/metrics'],
       ]) {
         const body = method === 'POST' ? { key: 'k' } : undefined;
@@ -315,7 +315,7 @@ const CASES = [
   {
     name: 'paused stays paused when Harper is started again; the state is 503, and why, until the table is there',
     async run(host) {
-      const paused = await host.request('POST', '/render_queue/pause', { body: {} });
+      const paused = await host.request('POST', `${ADMIN}/pause`, { body: {} });
       assert.deepEqual(paused.body, { paused: true, status: 'paused', kept: true });
       await host.restart({ table: 'Missing' });
       const answer = await until(
@@ -334,7 +334,7 @@ const CASES = [
       const state = await untilState(host, 'the whole queue', ({ now }) => now.due > 0);
       assert.equal(state.now.paused, true);
       assert.equal((await claim(host, 1)).refused, 'paused');
-      await host.request('POST', '/render_queue/resume', { body: {} });
+      await host.request('POST', `${ADMIN}/resume`, { body: {} });
       assert.equal((await claim(host, 1)).jobs.length, 1);
     },
   },

@@ -1,6 +1,5 @@
 import {
   adminResource,
-  answerAdmin,
   claimJobs,
   finishJob,
   metricsResource,
@@ -11,13 +10,12 @@ import {
 export const prerender_admin = adminResource();
 export const metrics = metricsResource();
 
-/** POST claim, POST job_result: for whoever has an account, such as the renderers. POST pause, POST resume: for super-users. */
+/** POST claim, POST job_result: for whoever has an account, such as the renderers. */
 export class render_queue extends Resource {
   static loadAsInstance = false;
 
   async post(target, data) {
     const route = target.id;
-    if (route === 'pause' || route === 'resume') return answerAdmin(this, 'POST', route, data);
     if (!this.getContext().user) {
       return { status: 401, headers: { 'www-authenticate': 'Basic' }, data: { error: 'log in' } };
     }
