@@ -704,6 +704,58 @@ describe('the console in a browser', { skip, concurrency: 4 }, () => {
     });
   });
 
+  test('an answer that it cannot read is said to be one, whatever it is, and the next good one is shown', async (t) => {
+    const host = await startHost(['--sample', '100', '--workers', '1']);
+    const good = JSON.stringify(await stateOf(host.url));
+    const page = await open(t, host.url, '#/node', { expected: NO_SUCCESS });
+    await untilText(page, '#trusted .headline', /Yes, exact/);
+    /** @type {string | null} */
+    let body = null;
+    await page.route(/\/prerender_admin\/queue-state$/, (route) => {
+      return body === null ? route.continue() : route.fulfill({ status: 200, body });
+    });
+    /** What a path of the document is set to. @param {string} path @param {unknown} value */
+    const changed = (path, value) => {
+      const document = JSON.parse(good);
+      const names = path.split('.');
+      const last = /** @type {string} */ (names.pop());
+      names.reduce((part, name) => part[name], document)[last] = value;
+      return JSON.stringify(document);
+    };
+    for (const [wrong, said] of /** @type {[string, RegExp][]} */ ([
+      ['<html>', /no JSON/],
+      ['[]', /no JSON object/],
+      ['{}', /another schema/],
+      [changed('schema', 2), /another schema/],
+      [changed('generatedAt', null), /does not say when/],
+      [changed('now', 5), /without trust or now/],
+      [changed('lateness.classes', {}), /without lateness.classes/],
+      [changed('lateness.classes', [null]), /cannot show/],
+      [changed('trust.keeper', null), /cannot show/],
+      [changed('flow', [null]), /cannot show/],
+    ])) {
+      body = wrong;
+      await page.locator('#refresh').click();
+      await untilText(page, '#banner', said);
+      await untilText(page, '#trusted .headline', /No, they are old|Not known/);
+      body = null;
+      await page.locator('#refresh').click();
+      await untilText(page, '#trusted .headline', /Yes, exact/);
+    }
+    // A number that is none is a dash.
+    for (const value of [null, '7', {}, true]) {
+      body = changed('now.due', value);
+      await page.locator('#refresh').click();
+      await until('the dash', async () =>
+        /^–the answer does not say/.test((await tilesOf(page)).Due),
+      );
+      body = null;
+      await page.locator('#refresh').click();
+      await until('the number', async () => /^\d/.test((await tilesOf(page)).Due));
+    }
+    assert.equal(await host.stop(), 0);
+  });
+
   test('while the table is loaded there are no numbers, and it is said that claims are served in part', async (t) => {
     const data = newData();
     assert.equal(await (await startHost(['--sample', '60000'], { data })).stop(), 0);

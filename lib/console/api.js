@@ -35,17 +35,17 @@ export function elapsed(since) {
 
 /**
  * @typedef {{ kind: 'answer', status: number, document: any, sent: Moment }} Answered
- * @typedef {{ kind: 'sign-in', scheme: string, refused: boolean, sent: Moment }} SignIn
+ * @typedef {{ kind: 'sign-in', scheme: string, status: number, tried: boolean, sent: Moment }} SignIn
  * @typedef {{ kind: 'failure', status: number | null, why: string, sent: Moment }} Failed  `why` is from outside
  *
  * @param {string} path
- * @param {{ body?: object, withinMs?: number }} [options]
+ * @param {{ body?: object, withinMs?: number, not?: number }} [options]  `not`: the status of an answer that says why there is none
  * @returns {Promise<Answered | SignIn | Failed>}
  */
-export async function ask(path, { body, withinMs = 4_000 } = {}) {
+export async function ask(path, { body, withinMs = 4_000, not } = {}) {
   // From when the question goes out: the answer may be as old as that, and never older.
   const sent = moment();
-  const authorization = sessionStorage.getItem(SESSION_KEY);
+  const authorization = credentials();
   /** @type {Record<string, string>} */
   const headers = { accept: 'application/json' };
   if (authorization !== null) headers.authorization = authorization;
@@ -71,8 +71,8 @@ export async function ask(path, { body, withinMs = 4_000 } = {}) {
   const { status } = response;
   if (status === 401 || status === 403) {
     const scheme = (response.headers.get('www-authenticate') ?? '').split(/[\s,]/, 1)[0];
-    const refused = status === 403 || authorization !== null;
-    return { kind: 'sign-in', scheme: scheme.toLowerCase(), refused, sent };
+    const tried = authorization !== null;
+    return { kind: 'sign-in', scheme: scheme.toLowerCase(), status, tried, sent };
   }
   let document;
   try {
@@ -84,28 +84,50 @@ export async function ask(path, { body, withinMs = 4_000 } = {}) {
     return { kind: 'failure', status, why: `status ${status}, and no JSON object`, sent };
   }
   const { error } = document;
-  if (!response.ok && status !== 503) {
+  if (!response.ok && status !== not) {
     const why = `status ${status}${typeof error === 'string' ? `: ${error}` : ''}`;
     return { kind: 'failure', status, why, sent };
   }
   return { kind: 'answer', status, document, sent };
 }
 
+/** Where a browser keeps nothing: until the page is left. @type {string | null} */
+let kept = null;
+
+function credentials() {
+  try {
+    return sessionStorage.getItem(SESSION_KEY);
+  } catch {
+    return kept;
+  }
+}
+
+/** @param {string | null} authorization */
+function keep(authorization) {
+  kept = authorization;
+  try {
+    if (authorization === null) sessionStorage.removeItem(SESSION_KEY);
+    else sessionStorage.setItem(SESSION_KEY, authorization);
+  } catch {
+    // It is kept for this page.
+  }
+}
+
 /** @param {string} token */
 export function useToken(token) {
-  sessionStorage.setItem(SESSION_KEY, `Bearer ${token}`);
+  keep(`Bearer ${token}`);
 }
 
 /** @param {string} user @param {string} password */
 export function useUser(user, password) {
   const bytes = new TextEncoder().encode(`${user}:${password}`);
-  sessionStorage.setItem(SESSION_KEY, `Basic ${btoa(String.fromCharCode(...bytes))}`);
+  keep(`Basic ${btoa(String.fromCharCode(...bytes))}`);
 }
 
 export function signOut() {
-  sessionStorage.removeItem(SESSION_KEY);
+  keep(null);
 }
 
 export function isSignedIn() {
-  return sessionStorage.getItem(SESSION_KEY) !== null;
+  return credentials() !== null;
 }

@@ -1,11 +1,21 @@
 /** Why a page is not being rendered, in words. */
 
-import { servingOf } from './judge.js';
-import { at, counted, decimal, duration, isNumber, roughly, routeName, say } from './text.js';
+import { servingOf } from './serving.js';
+import {
+  at,
+  counted,
+  decimal,
+  duration,
+  grouped,
+  isNumber,
+  roughly,
+  routeName,
+  say,
+} from './text.js';
 
 /**
  * @typedef {import('./text.js').Parts} Parts
- * @typedef {import('./judge.js').Level} Level
+ * @typedef {import('./serving.js').Level} Level
  * @typedef {{ level: Level, headline: string, why: Parts[] }} Answer
  */
 
@@ -74,7 +84,7 @@ export function explainWords(explanation, state, now) {
   return {
     level: 'good',
     headline: isNumber(explanation.rank)
-      ? `Due, and number ${counted(explanation.rank, '', '').trim()} in the queue`
+      ? `Due, and number ${grouped(explanation.rank)} in the queue`
       : 'Due, and waiting',
     why: [...waiting, lateness, ...why],
   };
@@ -173,7 +183,7 @@ export function explainFacts(explanation) {
     {
       term: 'Place among due pages',
       is: isNumber(explanation.rank)
-        ? [counted(explanation.rank, '', '').trim()]
+        ? [grouped(explanation.rank)]
         : [{ none: kept ? 'it is not due' : notKept }],
     },
     { term: 'Score', is: decimal(explanation.score, kept ? 'it is not due' : notKept) },

@@ -1,51 +1,55 @@
 /** The page: which view is shown, when it asks again, and what is said when no answer comes. */
 
-import { ask, elapsed, isSignedIn, PATHS, signOut, useToken, useUser } from './api.js';
-import {
-  isSelected,
-  one,
-  scrollable,
-  setHidden,
-  setText,
-  show,
-  showFacts,
-  showList,
-} from './dom.js';
-import { explainFacts, explainWords } from './explain.js';
-import {
-  judgeAttention,
-  judgeNumbers,
-  judgeServing,
-  nameOf,
-  nameOrHost,
-  without,
-} from './judge.js';
+import { ask, isSignedIn, PATHS, signOut } from './api.js';
+import { judgeAttention } from './attention.js';
+import { one, scrollable, setHidden, setText, show } from './dom.js';
+import { createKeyForm } from './key-form.js';
+import { createPause } from './pause.js';
 import { createSections } from './sections.js';
+import { judgeServing, nameOf, nameOrHost } from './serving.js';
+import { createSignIn } from './sign-in.js';
 import { Source } from './source.js';
 import { at, counted, isNumber, list, roughly, say, zone } from './text.js';
+import { judgeNumbers, without } from './trust.js';
+import { announce, showVerdict } from './verdicts.js';
 
 const REFRESH_MS = 5_000;
 /** The host gives each node two seconds, and more than one at once. */
 const CLUSTER_WITHIN_MS = 8_000;
-const LONG_KEY = 300;
-const SIGNS = { good: '✓', warn: '!', bad: '✕', unknown: '?' };
 
 const sources = { node: new Source('node'), cluster: new Source('cluster') };
 /** @type {boolean | null} Whether the host has a cluster route; null until it has answered. */
 let hasCluster = null;
 /** @type {'cluster' | 'node' | 'explain' | null} */
 let view = null;
-/** @type {import('./api.js').SignIn | null} */
-let signIn = null;
-/** @type {{ key: string, explanation: any, state: any, sent: import('./api.js').Moment, failure: string | null } | null} */
-let explained = null;
+/** @type {import('./api.js').SignIn | null} What the host wants before it answers. */
+let wanted = null;
 /** Answers to an earlier question than the latest are dropped. */
 let turn = 0;
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let timer;
 
 const sections = createSections(() => render());
-for (const place of document.querySelectorAll('.scroll')) scrollable(/** @type {any} */ (place));
+const signIn = createSignIn(() => {
+  wanted = null;
+  void begin();
+});
+const pause = createPause(
+  () => sources.node.view(),
+  (done) => {
+    announce(done);
+    void refresh();
+  },
+);
+const keyForm = createKeyForm((key) => {
+  try {
+    // So that the answer can be bookmarked; a lone surrogate cannot be in an address.
+    history.replaceState(null, '', `#/explain/${encodeURIComponent(key)}`);
+  } catch {
+    history.replaceState(null, '', '#/explain');
+  }
+  void refresh({ key, isAwaited: true });
+});
 
 function source() {
   return view === 'cluster' ? sources.cluster : sources.node;
@@ -53,47 +57,45 @@ function source() {
 
 // Which view
 
-/** @returns {{ view: typeof view, key: string | null }} */
+/** @returns {{ named: typeof view, key: string | null }} */
 function readHash() {
   const [, name, key] = /^#\/(cluster|node|explain)(?:\/(.*))?$/s.exec(location.hash) ?? [];
-  if (!name) return { view: null, key: null };
+  const named = /** @type {typeof view} */ (name ?? null);
   try {
-    return { view: /** @type {any} */ (name), key: key ? decodeURIComponent(key) : null };
+    return { named, key: key ? decodeURIComponent(key) : null };
   } catch {
-    return { view: /** @type {any} */ (name), key: null };
+    return { named, key: null };
   }
 }
 
-async function start() {
-  if (location.hash !== '#main') addEventListener('hashchange', changeView);
-  document.addEventListener('visibilitychange', () => {
-    if (!document.hidden) void refresh();
-  });
-  setText(one('#zone'), `Times are those of this device: ${zone()}.`);
-  setInterval(tick, 1_000);
-  const asked = readHash();
-  if (asked.view === null) {
-    // One question tells whether there is more than one node to look at.
-    const reply = await ask(PATHS.cluster, { withinMs: CLUSTER_WITHIN_MS });
-    takeCluster(reply);
-    if (signIn) view = null;
-    else view = hasCluster && ring().length > 1 ? 'cluster' : 'node';
+/** Where the address names no view, one question tells whether there is more than one node to look at. */
+async function begin() {
+  if (view === null && readHash().named === null) {
+    show(one('#banner'), ['Asking …']);
+    setHidden(one('#banner'), false);
+    takeCluster(await askCluster());
+    if (wanted) {
+      render();
+      return;
+    }
+    view = ring().length > 1 ? 'cluster' : 'node';
   }
   changeView();
 }
 
 function changeView() {
-  const asked = readHash();
-  if (location.hash === '#main') return;
-  view = asked.view ?? view ?? 'node';
-  if (view === 'explain' && asked.key !== null && asked.key !== explained?.key) {
-    one('#key').value = asked.key;
-    explained = null;
-    void refresh({ key: asked.key });
+  const { named, key } = readHash();
+  view = named ?? view ?? 'node';
+  // What is selected would stand still, and be another view's.
+  getSelection()?.removeAllRanges();
+  if (view === 'explain' && key !== null && key !== keyForm.key) {
+    keyForm.fill(key);
+    void refresh({ key });
   } else void refresh();
   render();
 }
 
+/** @returns {unknown[]} */
 function ring() {
   const names = sources.cluster.latest?.document.ring;
   return Array.isArray(names) ? names : [];
@@ -101,12 +103,15 @@ function ring() {
 
 // Asking
 
+function askCluster() {
+  return ask(PATHS.cluster, { withinMs: CLUSTER_WITHIN_MS, not: 503 });
+}
+
 /** @param {Awaited<ReturnType<typeof ask>>} reply */
 function takeCluster(reply) {
-  if (reply.kind === 'sign-in') signIn = reply;
+  if (reply.kind === 'sign-in') wanted = reply;
   else if (reply.kind === 'failure' && reply.status === 404) hasCluster = false;
   else {
-    signIn = null;
     if (reply.kind === 'answer') hasCluster = true;
     sources.cluster.take(reply);
   }
@@ -114,65 +119,57 @@ function takeCluster(reply) {
 
 /** @param {Awaited<ReturnType<typeof ask>>} reply */
 function takeNode(reply) {
-  if (reply.kind === 'sign-in') signIn = reply;
-  else {
-    signIn = null;
-    sources.node.take(reply);
-  }
+  if (reply.kind === 'sign-in') wanted = reply;
+  else sources.node.take(reply);
 }
 
-/** @param {{ key?: string, aloud?: boolean }} [asking] */
-async function refresh({ key = explained?.key, aloud = false } = {}) {
+/** @param {{ key?: string, isAwaited?: boolean }} [asking]  `isAwaited`: the answer about a key, by somebody */
+async function refresh({ key = keyForm.key, isAwaited = false } = {}) {
   const mine = ++turn;
   clearTimeout(timer);
-  if (view === 'cluster') {
-    const reply = await ask(PATHS.cluster, { withinMs: CLUSTER_WITHIN_MS });
-    if (mine === turn) takeCluster(reply);
-  } else {
-    const asksKey = view === 'explain' && key !== undefined;
-    const [reply, answer, cluster] = await Promise.all([
-      ask(PATHS.node),
-      asksKey ? ask(PATHS.explain, { body: { key } }) : null,
-      hasCluster === null ? ask(PATHS.cluster, { withinMs: CLUSTER_WITHIN_MS }) : null,
-    ]);
-    if (mine === turn) {
-      takeNode(reply);
-      if (cluster) takeCluster(cluster);
-      if (answer && key !== undefined) takeExplanation(key, answer);
-    }
-  }
+  const asksKey = view === 'explain' && key !== undefined;
+  const [cluster, node, explanation] = await Promise.all([
+    view === 'cluster' || hasCluster === null ? askCluster() : null,
+    view === 'cluster' ? null : ask(PATHS.node, { not: 503 }),
+    asksKey ? ask(PATHS.explain, { body: { key } }) : null,
+  ]);
   if (mine !== turn) return;
-  render();
-  if (aloud) announceExplanation();
-  if (!document.hidden && !signIn) timer = setTimeout(() => void refresh(), REFRESH_MS);
-}
-
-/** @param {string} key @param {Awaited<ReturnType<typeof ask>>} answer */
-function takeExplanation(key, answer) {
-  if (answer.kind === 'answer') {
-    const state = sources.node.failure ? null : sources.node.latest?.document;
-    explained = { key, explanation: answer.document, state, sent: answer.sent, failure: null };
-  } else if (answer.kind === 'failure') {
-    if (explained?.key === key) explained.failure = answer.why;
-    else
-      explained = { key, explanation: null, state: null, sent: answer.sent, failure: answer.why };
+  wanted = null;
+  if (cluster) takeCluster(cluster);
+  if (node) takeNode(node);
+  if (explanation && key !== undefined) {
+    const { failure, latest } = sources.node;
+    keyForm.take(key, explanation, failure ? null : latest?.document);
   }
+  render();
+  if (isAwaited && !wanted) announce(keyForm.headline());
+  if (!document.hidden && !wanted) timer = setTimeout(() => void refresh(), REFRESH_MS);
 }
 
 // Showing
 
 function render() {
-  setHidden(one('#sign-in'), !signIn);
+  signIn.show(wanted);
   setHidden(one('#forget'), !isSignedIn());
-  setHidden(one('#content'), Boolean(signIn) || view === null);
+  setHidden(one('#content'), wanted !== null || view === null);
   showNavigation();
-  if (signIn) {
-    showSignIn(signIn);
+  if (wanted || view === null) {
     setHidden(one('#banner'), true);
     setText(one('#age'), '');
     return;
   }
-  if (view === null) return;
+  try {
+    showView();
+  } catch (error) {
+    // Not to be taken for what is now: what was known before cannot be shown either.
+    source().forget(
+      `an answer that this console cannot show: ${/** @type {Error} */ (error).message}`,
+    );
+    showView();
+  }
+}
+
+function showView() {
   const known = source().view();
   const isExplain = view === 'explain';
   setHidden(one('#explain'), !isExplain);
@@ -184,7 +181,7 @@ function render() {
     section.root.classList.toggle('elsewhere', isOther);
     if (!isOther) section.show(known, momentText(known));
   }
-  showExplained();
+  keyForm.show();
   tick();
 }
 
@@ -196,7 +193,7 @@ function momentText({ numbers, document }) {
 
 /** All that changes with time alone. */
 function tick() {
-  if (signIn || view === null) return;
+  if (wanted || view === null) return;
   const known = source().view();
   one('#content').classList.toggle('old', known.numbers !== null && !known.isFresh);
   one('#content').classList.toggle('silent', known.document !== null && !known.isAnswering);
@@ -204,44 +201,12 @@ function tick() {
   showVerdict('serving', judgeServing(known));
   showVerdict('trusted', judgeNumbers(known));
   showVerdict('wrong', judgeAttention(known));
-  showPause(known);
+  pause.show(known);
   showBanner(known);
   const age = known.ageMs === null ? '' : `numbers ${roughly(known.ageMs)} old`;
   setText(one('#age'), age);
-  showExplainedAge();
+  keyForm.tick();
   showTitle(known);
-}
-
-/** @param {string} id @param {import('./judge.js').Verdict} verdict */
-function showVerdict(id, { level, headline, why }) {
-  const root = one(`#${id}`);
-  if (root.getAttribute('data-level') !== level) root.setAttribute('data-level', level);
-  setText(one('.sign', root), SIGNS[level]);
-  const strong = one('.headline strong', root);
-  if (strong.textContent !== headline) {
-    strong.textContent = headline;
-    said.set(id, headline);
-    announceVerdicts();
-  }
-  const reasons = one('.why', root);
-  // What is being copied stands still; the headline does not.
-  if (!isSelected(reasons)) showList(reasons, why);
-}
-
-/** @type {Map<string, string>} */
-const said = new Map();
-
-/** Headlines only, when one of them changes: what ticks is not read out. */
-function announceVerdicts() {
-  queueMicrotask(() => {
-    const text = `Serving: ${said.get('serving') ?? ''}. Numbers: ${said.get('trusted') ?? ''}. Attention: ${said.get('wrong') ?? ''}.`;
-    setText(one('#announce'), text);
-  });
-}
-
-/** @param {string} text */
-function announce(text) {
-  setText(one('#announce'), text);
 }
 
 /** @param {import('./source.js').View} known */
@@ -306,188 +271,22 @@ function showNavigation() {
   }
 }
 
-// Sign in
-
-/** @param {import('./api.js').SignIn} wanted */
-function showSignIn({ scheme, refused }) {
-  const isToken = scheme === 'bearer';
-  const was = one('#sign-in').getAttribute('data-shown');
-  setHidden(one('#user-form'), isToken);
-  setHidden(one('#token-form'), scheme === 'basic');
-  setText(
-    one('#sign-in-why'),
-    refused
-      ? 'That was not accepted. Try again.'
-      : isToken
-        ? 'This host asks for its token.'
-        : 'This host asks who you are.',
-  );
-  if (was === null) {
-    one('#sign-in').setAttribute('data-shown', '');
-    one(isToken ? '#token' : '#user').focus();
-  }
-}
-
-/** @param {() => void} use @param {string[]} fields */
-function trySignIn(use, fields) {
-  use();
-  for (const field of fields) one(field).value = '';
-  signIn = null;
-  one('#sign-in').removeAttribute('data-shown');
-  void start2();
-}
-
-/** After a sign-in the first question is asked again. */
-async function start2() {
-  if (view === null) {
-    const reply = await ask(PATHS.cluster, { withinMs: CLUSTER_WITHIN_MS });
-    takeCluster(reply);
-    if (!signIn) view = readHash().view ?? (hasCluster && ring().length > 1 ? 'cluster' : 'node');
-  }
-  if (signIn) render();
-  else changeView();
-}
-
-one('#token-form').addEventListener('submit', (/** @type {Event} */ event) => {
-  event.preventDefault();
-  trySignIn(() => useToken(one('#token').value.trim()), ['#token']);
-});
-one('#user-form').addEventListener('submit', (/** @type {Event} */ event) => {
-  event.preventDefault();
-  trySignIn(() => useUser(one('#user').value, one('#password').value), ['#user', '#password']);
-});
 one('#forget').addEventListener('click', () => {
   signOut();
   location.reload();
 });
 one('#refresh').addEventListener('click', () => void refresh());
-
-// Explain
-
-one('#explain-form').addEventListener('submit', (/** @type {Event} */ event) => {
+one('.skip').addEventListener('click', (/** @type {Event} */ event) => {
+  // The address names the view.
   event.preventDefault();
-  const key = one('#key').value;
-  explained = null;
-  try {
-    // So that the answer can be bookmarked; a lone surrogate cannot be in an address.
-    history.replaceState(null, '', `#/explain/${encodeURIComponent(key)}`);
-  } catch {
-    history.replaceState(null, '', '#/explain');
-  }
-  void refresh({ key, aloud: true });
+  one('#main').focus();
 });
-
-let isWholeKey = false;
-one('#whole-key').addEventListener('click', () => {
-  isWholeKey = !isWholeKey;
-  showExplained();
+addEventListener('hashchange', changeView);
+document.addEventListener('visibilitychange', () => {
+  if (!document.hidden && view !== null) void refresh();
 });
+for (const place of document.querySelectorAll('.scroll')) scrollable(/** @type {any} */ (place));
+setText(one('#zone'), `Times are those of this device: ${zone()}.`);
+setInterval(tick, 1_000);
 
-function showExplained() {
-  setHidden(one('#explained'), explained === null);
-  if (!explained) {
-    isWholeKey = false;
-    return;
-  }
-  const { key } = explained;
-  const cut = key.length > LONG_KEY && !isWholeKey;
-  show(one('#explained .key'), [
-    { outside: cut ? key.slice(0, LONG_KEY) : key },
-    ...(cut ? [' …'] : []),
-  ]);
-  const button = one('#whole-key');
-  setHidden(button, key.length <= LONG_KEY);
-  setText(
-    button,
-    isWholeKey ? 'Show its beginning only' : `Show all ${counted(key.length, 'character')}`,
-  );
-  button.setAttribute('aria-expanded', String(isWholeKey));
-  showExplainedAge();
-}
-
-function showExplainedAge() {
-  if (!explained) return;
-  const { explanation, state, sent, failure } = explained;
-  const root = one('#explained');
-  const ageMs = elapsed(sent);
-  root.classList.toggle('old', failure !== null);
-  /** @type {import('./explain.js').Answer} */
-  const answer = explanation
-    ? explainWords(explanation, state, hostNow(state, ageMs))
-    : { level: 'bad', headline: 'No answer', why: [say`${failure ?? ''}`] };
-  root.setAttribute('data-level', answer.level);
-  setText(one('.sign', root), SIGNS[answer.level]);
-  setText(one('.headline strong', root), answer.headline);
-  showList(one('.why', root), answer.why);
-  showFacts(one('.facts', root), explanation ? explainFacts(explanation) : []);
-  const age = failure === null ? [] : say`Not answered since: ${failure}. `;
-  show(one('#explained-age'), explanation ? [...age, `This answer is ${roughly(ageMs)} old.`] : []);
-}
-
-/** @param {any} state @param {number} ageMs */
-function hostNow(state, ageMs) {
-  return isNumber(state?.generatedAt) ? state.generatedAt + ageMs : Date.now();
-}
-
-function announceExplanation() {
-  if (!explained) return;
-  announce(`${one('#explained .headline strong').textContent}.`);
-  one('#explained-title').focus();
-}
-
-// Pause and resume
-
-const dialog = one('#confirm');
-/** @type {'pause' | 'resume'} */
-let action = 'pause';
-
-/** @param {import('./source.js').View} known */
-function showPause({ scope, document, failure }) {
-  const button = one('#pause');
-  const paused = document?.now?.paused;
-  setHidden(button, scope !== 'node' || typeof paused !== 'boolean' || failure !== null);
-  setText(button, paused ? 'Resume claims …' : 'Pause claims …');
-}
-
-one('#pause').addEventListener('click', () => {
-  const known = sources.node.view();
-  const name = nameOf(known);
-  const { now } = known.document;
-  action = now.paused ? 'resume' : 'pause';
-  setText(one('#confirm-error'), '');
-  if (action === 'pause') {
-    show(one('#confirm-title'), say`Pause claims on ${name}?`);
-    const flying =
-      now.inFlight > 0
-        ? `The ${counted(now.inFlight, 'page')} in flight can still be finished. `
-        : '';
-    show(one('#confirm-text'), [
-      `No renderer gets a page from this node until somebody resumes. ${flying}Counting goes on.`,
-    ]);
-    setText(one('#confirm-yes'), 'Pause claims');
-  } else {
-    show(one('#confirm-title'), say`Resume claims on ${name}?`);
-    const due = isNumber(now.due) ? `: ${counted(now.due, 'page')} due` : '';
-    show(one('#confirm-text'), [`Renderers get pages from this node again at once${due}.`]);
-    setText(one('#confirm-yes'), 'Resume claims');
-  }
-  dialog.showModal();
-  one('#confirm-no').focus();
-});
-one('#confirm-no').addEventListener('click', () => dialog.close());
-one('#confirm-yes').addEventListener('click', async () => {
-  const button = one('#confirm-yes');
-  button.disabled = true;
-  const reply = await ask(PATHS[action], { body: {} });
-  button.disabled = false;
-  if (reply.kind !== 'answer') {
-    const why = reply.kind === 'failure' ? reply.why : 'this host asks for another sign-in';
-    show(one('#confirm-error'), say`Nothing was changed, as far as is known: ${why}.`);
-    return;
-  }
-  dialog.close();
-  announce(action === 'pause' ? 'Claims are paused.' : 'Claims are resumed.');
-  await refresh();
-});
-
-void start();
+void begin();

@@ -7,7 +7,7 @@ import { elapsed } from './api.js';
 import { isNumber } from './text.js';
 
 /** Numbers older than this are old, whatever the reason: two refreshes have failed to come. */
-const FRESH_MS = 12_000;
+export const FRESH_MS = 12_000;
 
 /** @typedef {{ document: any, sent: import('./api.js').Moment }} Kept */
 
@@ -39,6 +39,13 @@ export class Source {
     this.failure = null;
     this.latest = { document, sent };
     if (status === 200) this.numbers = this.latest;
+  }
+
+  /** Where what was taken turns out to be no good. @param {string} why */
+  forget(why) {
+    this.latest = null;
+    this.numbers = null;
+    this.failure = { why, status: null };
   }
 
   /** What the views show, at this moment. */

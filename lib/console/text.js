@@ -55,6 +55,11 @@ export function count(value, why = 'the answer does not say') {
   return isNumber(value) ? [COUNT.format(value)] : [{ none: why }];
 }
 
+/** @param {number} value */
+export function grouped(value) {
+  return COUNT.format(value);
+}
+
 /**
  * "1 page", "2 pages": `noun` is ours.
  *
@@ -63,7 +68,7 @@ export function count(value, why = 'the answer does not say') {
  * @param {string} [nouns]
  */
 export function counted(value, noun, nouns = `${noun}s`) {
-  return `${COUNT.format(value)} ${value === 1 ? noun : nouns}`;
+  return `${isNumber(value) ? COUNT.format(value) : '–'} ${value === 1 ? noun : nouns}`;
 }
 
 /**
@@ -77,6 +82,7 @@ export function decimal(value, why = 'the answer does not say') {
 
 /** @param {number} ms @returns {string} */
 export function duration(ms) {
+  if (!isNumber(ms)) return 'an unknown time';
   const rest = Math.max(0, ms);
   if (rest < SECOND) return `${Math.round(rest)} ms`;
   if (rest < MINUTE) return `${Math.floor(rest / SECOND)} s`;
@@ -101,6 +107,7 @@ function two(ms, large, largeName, small, smallName) {
 
 /** To the second below a minute, to the minute below an hour, so that what ticks is quiet. @param {number} ms */
 export function roughly(ms) {
+  if (!isNumber(ms)) return 'an unknown time';
   if (ms < MINUTE) return `${Math.floor(Math.max(0, ms) / SECOND)} s`;
   if (ms < HOUR) return `${Math.floor(ms / MINUTE)} min`;
   return duration(ms);
