@@ -40,7 +40,6 @@ const { flawOfState, knownOfKeeper, EDGES } = require('./state-shape.js');
  * @property {() => StateAnswer | Promise<StateAnswer>} own  this node's own answer: it does not ask itself over HTTP
  * @property {Record<string, string | string[] | undefined>} [headers]  of the request that is answered
  * @property {string[]} [forward]  which of these go to the other nodes: the caller's credentials
- * @property {(url: string, init: any) => Promise<any>} [fetch]
  * @property {string} [path]  of the state route
  * @property {number} [timeoutMs]  how long a node may take, its whole answer included
  * @property {number} [maxBytes]  how long an answer may be
@@ -125,9 +124,8 @@ async function lookAt(name, url, ring, options) {
  * @param {ClusterOptions} options
  * @returns {Promise<StateAnswer>}
  */
-async function ask(url, { fetch, headers, forward, path = STATE_PATH, timeoutMs, maxBytes }) {
+async function ask(url, { headers, forward, path = STATE_PATH, timeoutMs, maxBytes }) {
   const answer = await askNode(url, path, {
-    fetch,
     headers: credentialsOf(headers, forward),
     timeoutMs,
     maxBytes,
@@ -181,13 +179,11 @@ function read({ status, body }) {
  */
 function judge({ trust }, status, ring) {
   if (!trust.live) {
-    const { lastError } = trust.keeper;
-    const cause =
-      trust.phase === 'failed' && typeof lastError === 'string' ? `: ${cut(lastError)}` : '';
-    throw new Unusable(
-      'not-live',
-      `${PHASES[trust.phase] ?? `is not live (${cut(trust.phase)})`}${cause}`,
-    );
+    const { phase, keeper } = trust;
+    const why = Object.hasOwn(PHASES, phase) ? PHASES[phase] : `is not live (${cut(phase)})`;
+    const { lastError } = keeper;
+    const cause = phase === 'failed' && typeof lastError === 'string' ? `: ${cut(lastError)}` : '';
+    throw new Unusable('not-live', why + cause);
   }
   if (status !== 200) throw new Unusable('malformed', `says that it is live, and ${status}`);
   if (trust.stateAgeMs > trust.maxAgeMs) {

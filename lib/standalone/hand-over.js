@@ -32,9 +32,10 @@ const SHARE = 5;
  * @param {Pick<InstanceType<typeof import('./nodes.js').Nodes>, 'urlOf'>} parts.nodes
  * @param {string} [parts.token]  which all nodes of the ring share
  * @param {(message: string) => void} parts.log
+ * @param {number} [parts.lookMs]  how often it is looked whether there is something to do
  * @returns {() => void} ends it
  */
-function startHandOver({ table, keeper, nodes, token, log }) {
+function startHandOver({ table, keeper, nodes, token, log, lookMs = LOOK_MS }) {
   const ending = new AbortController();
   const { signal } = ending;
   /** What was said last about a node, so that it is not said again with each try. @type {Map<string, string>} */
@@ -47,9 +48,9 @@ function startHandOver({ table, keeper, nodes, token, log }) {
     let seen = '';
     let since = 0;
     let failures = 0;
-    for (let pause = LOOK_MS; ; ) {
+    for (let pause = lookMs; ; ) {
       await sleep(pause, undefined, { signal });
-      pause = LOOK_MS;
+      pause = lookMs;
       const { live, keeper: account } = JSON.parse(keeper.stateJson()).trust;
       const ring = JSON.stringify(account.ring);
       if (!live || ring === settled) continue;
@@ -59,30 +60,29 @@ function startHandOver({ table, keeper, nodes, token, log }) {
         failures = 0;
       }
       const began = performance.now();
-      const { moved, waiting, failed } = await pass().catch((error) => {
+      const { moved, waiting, failed, busyMs } = await pass().catch((error) => {
         signal.throwIfAborted();
         log(`rows could not be handed over: ${messageOf(error)}; it is tried again`);
-        return { moved: 0, waiting: 0, failed: 1 };
+        return { moved: 0, waiting: 0, failed: 1, busyMs: 0 };
       });
       if (waiting + failed === 0) before = new Map();
       if (moved > 0) log(`${moved} rows were handed over to other nodes`);
       failures = failed > 0 ? failures + 1 : 0;
       if (waiting + failed === 0 && began - since >= SETTLED_MS) settled = ring;
-      const slower = Math.max(LOOK_MS * 2 ** failures, SHARE * (performance.now() - began));
-      pause = Math.min(LONGEST_PAUSE_MS, slower);
+      pause = Math.min(LONGEST_PAUSE_MS, Math.max(lookMs * 2 ** failures, SHARE * busyMs));
     }
   }
 
   /** Once through the table. */
   async function pass() {
-    const outcome = { moved: 0, waiting: 0, failed: 0 };
+    // `busyMs`: how long it held up the event loop.
+    const outcome = { moved: 0, waiting: 0, failed: 0, busyMs: 0 };
     /** @type {Map<string, ScheduleRow[]>} */
     const batches = new Map();
     /** @type {typeof before} */
     const seen = new Map();
     /** @param {string} owner @param {ScheduleRow[]} rows */
     const send = async (owner, rows) => {
-      batches.delete(owner);
       const moved = await handOver(owner, rows);
       outcome.moved += moved;
       outcome.failed += rows.length - moved;
@@ -92,6 +92,9 @@ function startHandOver({ table, keeper, nodes, token, log }) {
       const rows = await table.walk({ after, limit: CHUNK_KEYS, keysOnly: true });
       if (rows.length === 0) break;
       after = rows[rows.length - 1].cacheKey;
+      const began = performance.now();
+      /** @type {[string, ScheduleRow[]][]} */
+      const full = [];
       for (const { cacheKey: key } of rows) {
         if (keeper.describe(key)) continue;
         const { reason, owner, lease } = keeper.explain(key);
@@ -105,12 +108,16 @@ function startHandOver({ table, keeper, nodes, token, log }) {
         const batch = batches.get(owner) ?? [];
         batches.set(owner, batch);
         batch.push(row);
-        if (batch.length === BATCH_ROWS) await send(owner, batch);
+        if (batch.length < BATCH_ROWS) continue;
+        full.push([owner, batch]);
+        batches.delete(owner);
       }
+      outcome.busyMs += performance.now() - began;
+      for (const [owner, batch] of full) await send(owner, batch);
       await new Promise((resolve) => setImmediate(resolve));
       signal.throwIfAborted();
     }
-    for (const [owner, rows] of [...batches]) await send(owner, rows);
+    for (const [owner, rows] of batches) await send(owner, rows);
     before = seen;
     return outcome;
   }

@@ -1,0 +1,113 @@
+'use strict';
+
+const assert = require('node:assert/strict');
+const fs = require('node:fs');
+const http = require('node:http');
+const os = require('node:os');
+const path = require('node:path');
+const { test } = require('node:test');
+const { startHandOver } = require('../lib/standalone/hand-over.js');
+const { openTable, startWriter } = require('../lib/standalone/table.js');
+const { manual } = require('./support/keepers.js');
+const { until } = require('./support/until.js');
+
+const ROWS = 30;
+
+test('a row is deleted here only when it has arrived there, whatever the other node answers', async () => {
+  const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'queue-hand-over-'));
+  const writer = await startWriter(folder);
+  const table = openTable(folder, writer.connect());
+  const keeper = manual({ node: 'a', nodes: ['b'] });
+  const keys = Array.from({ length: 200 }, (_, i) => `https://shop.example/${i}`);
+  const isTheirs = (/** @type {string} */ key) => keeper.explain(key).reason === 'not-owned';
+  const theirs = [...keys.filter(isTheirs).slice(0, ROWS - 1), '\ud800'].filter(isTheirs);
+  const ours = keys.filter((key) => !isTheirs(key)).slice(0, 5);
+  for (const key of [...theirs, ...ours]) await table.put(key, { nextRenderTime: 1, note: 'é' });
+
+  /** @type {{ method?: string, url?: string, authorization?: string, rows: any[] }[]} */
+  const asked = [];
+  const report = (/** @type {object} */ said) =>
+    JSON.stringify({ written: 0, known: 0, failed: 0, foreign: 0, errors: [], ...said });
+  const n = theirs.length;
+  /** @type {[number, string][]} */
+  const useless = [
+    [500, ''],
+    [401, '{"error":"no"}'],
+    [200, 'garbage'],
+    [200, 'null'],
+    [200, '{}'],
+    [200, report({ written: n - 1 })],
+    [200, report({ written: n + 1 })],
+    [200, report({ failed: n })],
+    [421, report({ foreign: n })],
+    [200, report({ written: n - 1, foreign: 1 })],
+    [307, ''],
+  ];
+  /** @type {[number, string][]} */
+  let answers = [...useless];
+  const other = http.createServer(async (request, response) => {
+    const { method, url } = request;
+    const { authorization } = request.headers;
+    let text = '';
+    for await (const chunk of request) text += chunk;
+    asked.push({
+      method,
+      url,
+      authorization,
+      rows: text.split('\n').map((line) => JSON.parse(line)),
+    });
+    const [status, body] = answers.shift() ?? [500, ''];
+    response.writeHead(status, status === 307 ? { location: '/elsewhere' } : {}).end(body);
+  });
+  await new Promise((resolve) => other.listen(0, '127.0.0.1', () => resolve(undefined)));
+  const { port } = /** @type {import('node:net').AddressInfo} */ (other.address());
+  /** @type {string[]} */
+  const said = [];
+  const nodes = { urlOf: () => `http://127.0.0.1:${port}` };
+  const start = () =>
+    startHandOver({
+      table,
+      keeper,
+      nodes,
+      token: 't',
+      log: (message) => said.push(message),
+      lookMs: 1,
+    });
+
+  let end = start();
+  await until('all of them', () => answers.length === 0);
+  end();
+  assert.equal(table.count(), n + ours.length, 'nothing is gone');
+  assert.ok(
+    said.some((text) => /rows of node b cannot be handed over: it goes by another ring/.test(text)),
+  );
+  for (const { method, url, authorization, rows } of asked) {
+    assert.deepEqual(
+      [method, url, authorization],
+      ['POST', '/render_schedule?missing', 'Bearer t'],
+    );
+    assert.deepEqual(rows.map(({ cacheKey }) => cacheKey).sort(), [...theirs].sort());
+    assert.deepEqual(rows[0], { cacheKey: rows[0].cacheKey, nextRenderTime: 1, note: 'é' });
+  }
+
+  // All but the second line, and that one later; one was there already.
+  answers = [
+    [200, report({ written: n - 2, known: 1, failed: 1, errors: [{ line: 2, error: 'full' }] })],
+    [200, report({ written: 1 })],
+  ];
+  asked.length = 0;
+  end = start();
+  await until('the last', () => table.count() === ours.length);
+  assert.deepEqual(
+    asked.map(({ rows }) => rows.length),
+    [n, 1],
+  );
+  assert.equal(asked[1].rows[0].cacheKey, asked[0].rows[1].cacheKey);
+  for (const key of ours) assert.ok(await table.get(key));
+  end();
+  other.closeAllConnections();
+  other.close();
+  await table.close();
+  await writer.stop();
+  fs.rmSync(folder, { recursive: true });
+});
