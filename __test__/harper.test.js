@@ -5,6 +5,9 @@ const fs = require('node:fs');
 const os = require('node:os');
 const path = require('node:path');
 const { after, before, describe, test } = require('node:test');
+const { QueueKeeper } = require('..');
+const { HarperNodes } = require('../lib/harper/nodes.js');
+const { readOptions } = require('../lib/harper/options.js');
 const { HarperQueue } = require('../lib/harper/queue.js');
 const { createAdminResource, createMetricsResource, reply } = require('../lib/harper/routes.js');
 const { HarperTable } = require('../lib/harper/table.js');
@@ -91,6 +94,126 @@ test('a BigInt, as other versions of Harper have for Long columns, is read as a 
 
 describe('a table of Harper, as it is', () => {
   for (const one of HARPER) test(one.name, () => runOnTable(one));
+});
+
+describe('options', () => {
+  const harperOf = (config = {}) => ({ node: 'a.example', config });
+
+  test('are the keeper’s own, checked, and the host’s; what Harper puts beside them is passed over', () => {
+    const options = readOptions(
+      {
+        package: 'x',
+        timeout: 5,
+        files: 'y',
+        routes: [],
+        priority: { sitemapBoost: 3 },
+        table: 'T',
+      },
+      harperOf({ rootPath: '/harper', http: { securePort: 9926, port: null } }),
+    );
+    assert.deepEqual(options.keeper, {
+      node: 'a.example',
+      routes: [],
+      priority: { sitemapBoost: 3 },
+    });
+    assert.equal(options.table, 'T');
+    assert.equal(options.snapshot, '/harper/prerender-queue-keeper/render_schedule.T.snapshot');
+    assert.equal(options.peerUrl, 'https://{host}:9926');
+    assert.equal(
+      readOptions({ snapshot: false }, harperOf({ rootPath: '/x' })).snapshot,
+      undefined,
+    );
+  });
+
+  test('one that is taken out of the file goes back to its default', () => {
+    const { changeable } = readOptions({ leases: { leaseMs: 5_000 } }, harperOf());
+    const defaults = new QueueKeeper();
+    defaults.configure(changeable);
+    assert.deepEqual(changeable.leases, {
+      leaseMs: 5_000,
+      maxLeases: 8_192,
+      releaseGraceMs: 5_000,
+      missLimit: 3,
+    });
+    assert.deepEqual(Object.keys(changeable).sort(), [
+      'defaultInterval',
+      'excludePathPatterns',
+      'leases',
+      'priority',
+      'routes',
+    ]);
+    defaults.close();
+  });
+
+  test('a wrong one is a TypeError that names it', () => {
+    for (const [name, value] of Object.entries({
+      verifyEveryMs: 5,
+      snapshot: 7,
+      peerUrl: 'no url',
+      console: 'prerender_console',
+      database: '',
+      nodes: [],
+      now: 5,
+      defaultInterval: '1d',
+      leases: { leaseMs: 0 },
+      wrongName: 1,
+    })) {
+      const read = () => readOptions({ [name]: value }, harperOf());
+      assert.throws(read, (/** @type {any} */ error) => {
+        return error instanceof TypeError && error.message.includes(name);
+      });
+    }
+  });
+
+  test('a component that classifies rows itself keeps its classifier over changes', () => {
+    const classify = () => null;
+    const { keeper, changeable } = readOptions({ classify, database: 'd' }, harperOf());
+    assert.equal(keeper?.classify, classify);
+    assert.deepEqual(Object.keys(changeable).sort(), ['leases', 'priority']);
+  });
+
+  test('a queue that nobody holds yet does not start with wrong ones, and says so', () => {
+    const harper = { databases: {}, server: {}, threads: {}, transaction };
+    assert.throws(() => HarperQueue.start({ database: 'nobody’s', defaultInterval: -1 }, harper), {
+      name: 'TypeError',
+      message: /defaultInterval/,
+    });
+  });
+});
+
+describe('the nodes of a cluster', () => {
+  /** @param {any} server @param {InstanceType<typeof TableDouble> | undefined} hdb_nodes */
+  const nodesOf = (server, hdb_nodes) =>
+    new HarperNodes({ harper: { server, databases: { system: { hdb_nodes } } }, log: () => {} });
+
+  test('a node on its own waits for none', async () => {
+    assert.deepEqual(nodesOf({ hostname: 'a' }, undefined).peers(), []);
+    const nodes = nodesOf({ hostname: 'a', nodes: [] }, new TableDouble('name'));
+    await until('the table to be read', () => nodes.peers()?.length === 0);
+  });
+
+  test('where hdb_nodes names another, it is waited for until it is seen', async () => {
+    const table = new TableDouble('name');
+    for (const name of ['a', 'b']) await table.put(name, { name });
+    const server = { hostname: 'a', nodes: /** @type {any[]} */ ([]) };
+    const nodes = nodesOf(server, table);
+    assert.equal(nodes.peers(), null);
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.equal(nodes.peers(), null);
+    server.nodes = [{}, { name: 'a' }, { name: 'b' }, { name: '' }, { name: 'b' }, null];
+    assert.deepEqual(nodes.peers(), ['b']);
+  });
+
+  test('each is asked at the host that Harper names it by, and no other', () => {
+    const seen = [{ name: 'b.example' }, { name: 'c', url: 'wss://c.example:9933' }, { name: 'a' }];
+    const nodes = nodesOf({ hostname: 'a', nodes: seen }, undefined);
+    assert.deepEqual(nodes.addresses('https://{host}:9926'), [
+      { name: 'a', url: null },
+      { name: 'b.example', url: 'https://b.example:9926' },
+      { name: 'c', url: 'https://c.example:9926' },
+    ]);
+    assert.equal(nodes.addresses(undefined)[1].url, null);
+  });
 });
 
 describe('a component on the queue keeper', () => {

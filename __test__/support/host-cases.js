@@ -275,6 +275,24 @@ const CASES = [
     },
   },
   {
+    name: 'a worker that starts while the file is wrong is one of the others, with the options that they have',
+    async run(host) {
+      const { keeper } = (await stateOf(host)).trust;
+      await host.setOptions({ leases: { maxLeases: 'many' } });
+      await until('it to be said', () => /maxLeases must be a whole number/.test(host.log()), LONG);
+      await host.endFeeder();
+      await until('the new worker', () => /those of the other workers hold/.test(host.log()), LONG);
+      const state = await untilState(host, 'another feeder', ({ trust }) => {
+        return trust.keeper.epoch > keeper.epoch && !trust.keeper.resyncing;
+      });
+      assert.equal(state.trust.keeper.rows, keeper.rows);
+      assert.equal((await explain(host, keyOf(1))).cadenceMs, 7_200_000);
+      await host.setOptions({ leases: { maxLeases: 500 } });
+      const claimed = () => host.request('POST', '/render_queue/claim', { body: { limit: 1 } });
+      for (let i = 0; i < 6; i++) assert.equal((await claimed()).status, 200);
+    },
+  },
+  {
     name: 'when the worker that feeds stands still another takes over, and claims go on meanwhile',
     needsThreads: true,
     async run(host) {

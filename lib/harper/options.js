@@ -10,7 +10,7 @@ const { checkOptions } = require('../options.js');
  * @property {string} database
  * @property {string} table
  * @property {string} settings  the table in which it is kept whether claims are paused
- * @property {Record<string, any>} keeper  what the queue is opened with
+ * @property {Record<string, any> | undefined} keeper  what the queue is opened with; left out: as it is
  * @property {Record<string, any>} changeable  of these, what can be changed while it runs, with all defaults
  * @property {number} defaultInterval
  * @property {number | undefined} verifyEveryMs

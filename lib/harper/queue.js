@@ -69,10 +69,21 @@ class HarperQueue extends EventEmitter {
     this.#log = log;
     this.#nodes = new HarperNodes({ harper, log });
     const { server } = harper;
-    this.#read = () => readOptions(given(), { node: this.#nodes.own, config: server.config });
-    this.#options = this.#read();
+    const from = (/** @type {any} */ options) =>
+      readOptions(options, { node: this.#nodes.own, config: server.config });
+    this.#read = () => from(given());
+    /** @type {unknown} */
+    let wrong = null;
+    try {
+      this.#options = this.#read();
+    } catch (error) {
+      wrong = error;
+      const { database, table, settings } = given() ?? {};
+      this.#options = from({ database, table, settings });
+    }
     const { database, table } = this.#options;
     this.#name = `harper ${database}.${table}`;
+    if (wrong) this.#join(wrong);
     this.#keeper = this.#open();
     this.#table = new HarperTable({
       table: () => this.#tableOf(table),
@@ -197,8 +208,8 @@ class HarperQueue extends EventEmitter {
       );
     }
     if (!this.#feeding) return;
-    if (options.keeper.node !== before.keeper.node) {
-      this.#configure({ ...options.changeable, node: options.keeper.node });
+    if (options.keeper?.node !== before.keeper?.node) {
+      this.#configure({ ...options.changeable, node: options.keeper?.node });
     } else {
       this.#configure(options.changeable);
     }
@@ -224,10 +235,25 @@ class HarperQueue extends EventEmitter {
       return QueueKeeper.open(this.#name, keeper);
     } catch (error) {
       // Of an option that has been changed since, or is another in this worker's file: whoever feeds sees to it.
-      const isOther = /** @type {any} */ (error).code === 'E_OPTIONS' && !keeper.classify;
+      const isOther = /** @type {any} */ (error).code === 'E_OPTIONS' && !keeper?.classify;
       if (isOther) return QueueKeeper.open(this.#name);
       throw error;
     }
+  }
+
+  /**
+   * A worker that starts after its file went wrong: where others hold the queue, with the options before, it is one of
+   * them. Where there is none yet, nobody knows what it should be.
+   *
+   * @param {unknown} wrong
+   */
+  #join(wrong) {
+    const joined = QueueKeeper.open(this.#name);
+    const { epoch } = joined.state().trust.keeper;
+    joined.close();
+    if (epoch === 0) throw wrong;
+    this.#log('error', `the options are wrong, and those of the other workers hold: ${wrong}`);
+    this.#options = { ...this.#options, keeper: undefined, changeable: {} };
   }
 
   /** @param {string} name @returns {any} */
@@ -361,7 +387,7 @@ class HarperQueue extends EventEmitter {
 
 /** @param {HarperOptions} options */
 function fixedOf({ keeper }) {
-  return FIXED.map((name) => keeper[name]);
+  return FIXED.map((name) => keeper?.[name]);
 }
 
 /** @param {unknown} a @param {unknown} b */
