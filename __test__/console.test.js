@@ -356,7 +356,7 @@ describe('the console in a browser', { skip, concurrency: 4 }, () => {
         String(found),
       );
       assert.ok(
-        found.some((row) => /of the route · from the sitemap · urgent/.test(row)),
+        found.some((row) => /by route or default · from the sitemap · urgent/.test(row)),
         String(found),
       );
       await untilEqual(page, async ({ lateness }) => {

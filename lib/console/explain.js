@@ -3,6 +3,7 @@
 import { servingOf } from './serving.js';
 import {
   at,
+  count,
   counted,
   decimal,
   duration,
@@ -164,41 +165,33 @@ function holdWords(hold, now) {
  * @returns {{ term: string, is: Parts, more?: Parts }[]}
  */
 export function explainFacts(explanation) {
-  const notKept = 'it is not kept here';
-  const yes = (/** @type {unknown} */ value) => [value ? 'yes' : 'no'];
-  const { kept } = explanation;
+  const { kept, owner, route, cadenceMs, carried, demandPeriodMs } = explanation;
+  /** @param {unknown} value @param {string} [otherwise] */
+  const number = (value, otherwise) => (kept ? decimal(value, otherwise) : notKept);
+  /** @param {unknown} value */
+  const yes = (value) => (kept ? [value === true ? 'yes' : 'no'] : notKept);
+  /** @type {Parts} */
+  const notKept = [{ none: 'it is not kept here' }];
+  const bots = isNumber(demandPeriodMs)
+    ? [`a bot comes every ${duration(demandPeriodMs)}`]
+    : undefined;
   return [
-    { term: 'Owner', is: say`${String(explanation.owner)}` },
-    { term: 'Route', is: routeName(explanation.route) },
+    { term: 'Owner', is: say`${String(owner)}` },
+    { term: 'Route', is: routeName(route) },
     {
       term: 'Cadence',
-      is: isNumber(explanation.cadenceMs)
-        ? [duration(explanation.cadenceMs)]
-        : [{ none: 'it has none' }],
-      more: kept
-        ? [explanation.carried ? 'carried by the row' : 'of the route, or the default']
-        : undefined,
+      is: isNumber(cadenceMs) ? [duration(cadenceMs)] : [{ none: 'it has none' }],
+      more: [carried ? 'carried by the row' : 'by its route, or the default'],
     },
-    { term: 'Due', is: at(explanation.dueAt, notKept) },
+    { term: 'Due', is: kept ? at(explanation.dueAt) : notKept },
     {
       term: 'Place among due pages',
-      is: isNumber(explanation.rank)
-        ? [grouped(explanation.rank)]
-        : [{ none: kept ? 'it is not due' : notKept }],
+      is: kept ? count(explanation.rank, 'it is not due') : notKept,
     },
-    { term: 'Score', is: decimal(explanation.score, kept ? 'it is not due' : notKept) },
-    { term: 'From the sitemap', is: kept ? yes(explanation.fromSitemap) : [{ none: notKept }] },
-    {
-      term: 'Changed',
-      is: kept ? yes(explanation.changed) : [{ none: notKept }],
-      more: isNumber(explanation.demandPeriodMs)
-        ? [`a bot comes every ${duration(explanation.demandPeriodMs)}`]
-        : undefined,
-    },
-    { term: 'Urgent', is: kept ? yes(explanation.urgent) : [{ none: notKept }] },
-    {
-      term: 'Misses in a row',
-      is: isNumber(explanation.misses) ? [String(explanation.misses)] : [{ none: notKept }],
-    },
+    { term: 'Score', is: number(explanation.score, 'it is not due') },
+    { term: 'From the sitemap', is: yes(explanation.fromSitemap) },
+    { term: 'Changed', is: yes(explanation.changed), more: bots },
+    { term: 'Urgent', is: yes(explanation.urgent) },
+    { term: 'Misses in a row', is: number(explanation.misses) },
   ];
 }

@@ -80,7 +80,7 @@ function classWords(each) {
   const { cadenceMs, carried, fromSitemap, changed, urgent, demandPeriodMs } = each;
   const cadence = isNumber(cadenceMs) ? `every ${duration(cadenceMs)}` : 'no cadence';
   const words = [
-    `${cadence}, ${carried ? 'carried by the row' : 'of the route'}`,
+    `${cadence}, ${carried ? 'carried by the row' : 'by route or default'}`,
     fromSitemap ? 'from the sitemap' : 'discovered',
     ...(changed ? ['changed'] : []),
     ...(urgent ? ['urgent'] : []),

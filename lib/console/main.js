@@ -228,7 +228,7 @@ function showBanner(known) {
     : numbers === document
       ? ['No answer has come in time. ']
       : known.scope === 'cluster'
-        ? ['There is no total now, for want of ', ...list(without(document)), '. ']
+        ? say`There is no total now, for want of ${list(without(document))}. `
         : ['There are no numbers now. '];
   const last = numbers
     ? say`The numbers below, in grey, are ${{ strong: `${roughly(ageMs ?? 0)} old` }}.`

@@ -108,7 +108,9 @@ function whatIsWrong(document, scope, status) {
   if (document.schema !== 1) return 'an answer of another schema than this console reads (1)';
   if (!isNumber(document.generatedAt)) return 'an answer that does not say when it was made';
   if (scope === 'cluster') {
-    if (!Array.isArray(document.nodes)) return 'an answer without nodes';
+    const { nodes } = document;
+    if (!Array.isArray(nodes) || !nodes.every(isObject)) return 'an answer without nodes';
+    if (status !== 200 && nodes.every((node) => node.ok === true)) return 'no total, and no reason';
   } else if (!isObject(document.trust) || !isObject(document.now)) {
     return 'an answer without trust or now';
   }

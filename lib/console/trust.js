@@ -18,7 +18,10 @@ export function judgeNumbers(view) {
     ? say`The last ones are from ${at(momentOf(numbers))}, ${[roughly(ageMs ?? 0)]} ago, and shown in grey.`
     : ['There are none from before either.'];
   if (!document) return { level: 'unknown', headline: 'Not known', why: [noAnswer(view)] };
-  if (failure) return { level: 'bad', headline: 'No, they are old', why: [noAnswer(view), last] };
+  if (failure) {
+    const headline = numbers ? 'No, they are old' : 'No numbers';
+    return { level: 'bad', headline, why: [noAnswer(view), last] };
+  }
   if (numbers !== document) {
     const headline = view.scope === 'cluster' ? 'No total' : 'No numbers now';
     return { level: 'bad', headline, why: [...whyNone(view), last] };
@@ -90,7 +93,7 @@ function verifiedWords({ document, scope, now }) {
   }
   if (oldest === null) return [];
   return [
-    say`Every node has compared all its rows with its table, ${oldest.node} the longest ago: ${[roughly(now - oldest.at)]}.`,
+    say`Every node has read its whole table, ${oldest.node} the longest ago: ${[roughly(now - oldest.at)]}.`,
   ];
 }
 
