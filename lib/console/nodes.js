@@ -11,6 +11,18 @@ import { isYoung } from './trust.js';
  * @typedef {import('./source.js').View} View
  */
 
+/** In few words; the whole sentence is among what needs attention. @type {Record<string, string>} */
+const REASONS = {
+  unreachable: 'not reached',
+  timeout: 'no answer in time',
+  refused: 'refuses to tell',
+  malformed: 'not readable',
+  'not-live': 'not live',
+  stale: 'too old',
+  'ring-differs': 'another ring',
+  'wrong-node': 'another node answers',
+};
+
 /** @param {View} view */
 export function showNodes(view) {
   const { document, scope, now } = view;
@@ -81,8 +93,13 @@ function drainWords({ now, keeper }, generatedAt) {
 /** @param {any} node @returns {import('./dom.js').Cell} */
 function nodeNumbers(node) {
   if (node.ok !== true) {
-    const why = typeof node.error === 'string' ? node.error : String(node.reason);
-    return { is: ['None'], level: 'bad', more: say`${why}` };
+    const { reason } = node;
+    const isKnown = typeof reason === 'string' && Object.hasOwn(REASONS, reason);
+    return {
+      is: ['None'],
+      level: 'bad',
+      more: isKnown ? [REASONS[reason]] : say`${String(reason)}`,
+    };
   }
   return node.exact === true
     ? { is: ['Exact'], level: 'good' }
