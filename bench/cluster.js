@@ -55,7 +55,8 @@ const { quantile } = require('./support/statistics.js');
 const NAMES = ['n1.example.com', 'n2.example.com', 'n3.example.com'];
 const ADDED = 'n4.example.com';
 const NEVER = 'n5.example.com';
-const BACKLOG_MS = 24 * HOUR;
+/** As after an outage: nearly all are overdue, and the fleet does not run dry. */
+const BACKLOG_MS = 48 * HOUR;
 /** What a renderer takes for two pages, on average: 50 of them on each of three nodes claim 50 times a second. */
 const RENDER_MS = 3_000;
 const ADMIN_PER_SECOND = 100;
@@ -221,6 +222,7 @@ async function measureLoad({ rows, quick, renderers, loadSeconds, stage, check }
       windows: of.length,
       claimsPerSecond: of.reduce((sum, one) => sum + one.claimsPerSecond, 0) / of.length,
       ...summary(of.flatMap(({ claimMs }) => claimMs)),
+      p99Median: quantile(p99s, 0.5),
       p99Least: Math.min(...p99s),
       p99Most: Math.max(...p99s),
     };
@@ -304,6 +306,20 @@ async function addNode({ rows, quick, renderers, stage, check, start }, members)
   await tellAll(members);
   const told = performance.now();
   fleets.push(...startFleets([fourth], rows, { renderers, writers: 0 }));
+  const names = members.map(({ name }) => name);
+  const share = Array.from({ length: rows.rows }, (_, i) => rows.key(i)).filter(
+    (key) => ownerOf(key, names) === ADDED,
+  ).length;
+  const has = (/** @type {any} */ answer) =>
+    answer.nodes.find((/** @type {any} */ { node }) => node === ADDED).keeper?.rows ?? 0;
+  await untilCluster(
+    url,
+    'most rows to be where they belong',
+    ({ answer }) => has(answer) > 0.95 * share,
+    180_000,
+  );
+  const mostMs = performance.now() - telling;
+  // Those under a lease wait for their result, or for the lease to run out where a renderer got no answer in time.
   await untilCluster(url, 'all rows to be where they belong', isWhole(rows), 180_000);
   const movedMs = performance.now() - telling;
   await sleep(quick ? 1_000 : 10_000);
@@ -316,15 +332,11 @@ async function addNode({ rows, quick, renderers, stage, check, start }, members)
     (asked) => isSettled(asked) && asked.answer.now.inFlight === 0 && asked.answer.trust.exact,
   );
 
-  const names = members.map(({ name }) => name);
-  const share = Array.from({ length: rows.rows }, (_, i) => rows.key(i)).filter(
-    (key) => ownerOf(key, names) === ADDED,
-  ).length;
-  const { nodes } = after.answer;
-  const has = nodes.find((/** @type {any} */ { node }) => node === ADDED).keeper.rows;
+  const found = has(after.answer);
+  const seconds = (/** @type {number} */ ms) => `${(ms / 1000).toFixed(1)} s`;
   check(
-    has === share,
-    `it has its share by rendezvous hashing, ${has} of ${rows.rows} rows (${((100 * share) / rows.rows).toFixed(1)} %), ${(movedMs / 1000).toFixed(1)} s after the nodes were told`,
+    found === share,
+    `it has its share by rendezvous hashing, ${found} of ${rows.rows} rows (${((100 * share) / rows.rows).toFixed(1)} %); 95 % of it ${seconds(mostMs)} after the first node was told, all of it after ${seconds(movedMs)}`,
   );
   const lost = grown(after, before, 'lostTotal');
   const missed = grown(after, before, 'repairedTotal');
@@ -350,7 +362,10 @@ async function addNode({ rows, quick, renderers, stage, check, start }, members)
     misplaced + byTwo === 0 && claimed > 0,
     `${claimed} pages claimed once all knew the ring: ${misplaced} of a node that does not own them, ${byTwo} of two nodes`,
   );
-  return { fleets, figures: { share, has, movedMs, lost, missed, claimed, misplaced, byTwo } };
+  return {
+    fleets,
+    figures: { share, found, mostMs, movedMs, lost, missed, claimed, misplaced, byTwo },
+  };
 }
 
 /** A fifth node, which never comes and is taken out again. @param {Run} run @param {Member[]} members */
@@ -476,7 +491,7 @@ async function main() {
 
   console.log('\nClaims while the fleet works:\n');
   printTable([
-    ['', 'claims/s', 'claims', 'p50 ms', 'p99 ms', 'p99 of single windows, ms'],
+    ['', 'claims/s', 'claims', 'p50 ms', 'p99 ms', 'p99 of each window: median, range, ms'],
     ...[
       { what: 'alone', one: load.alone },
       { what: `beside ${ADMIN_PER_SECOND} admin requests a second`, one: load.besideAdmin },
@@ -486,7 +501,7 @@ async function main() {
       String(one.count),
       short(one.p50),
       short(one.p99),
-      `${short(one.p99Least)} to ${short(one.p99Most)}`,
+      `${short(one.p99Median)}, ${short(one.p99Least)} to ${short(one.p99Most)}`,
     ]),
   ]);
   const { admin, documents } = load;

@@ -35,14 +35,19 @@ async function askCluster(url) {
   return { status: response.status, ms: performance.now() - began, answer };
 }
 
-/** @param {string} url @param {{ name: string, url: string }[]} nodes */
+/** Resolves when the node goes by the list. @param {string} url @param {{ name: string, url: string }[]} nodes */
 async function setNodes(url, nodes) {
   const response = await fetch(`${url}/prerender_admin/nodes`, {
     method: 'PUT',
     headers: { 'content-type': 'application/json' },
     body: JSON.stringify({ nodes }),
   });
-  assert.equal(response.status, 200, await response.text());
+  const answer = /** @type {any} */ (await response.json());
+  assert.ok(response.ok, answer.error);
+  const names = JSON.stringify(nodes.map(({ name }) => name).sort());
+  for (let { ring } = answer; JSON.stringify(ring) !== names; await sleep(50)) {
+    ({ ring } = /** @type {any} */ (await (await fetch(`${url}/prerender_admin/nodes`)).json()));
+  }
 }
 
 /**
