@@ -83,7 +83,7 @@ describe('the tarball', () => {
   test('has what the package needs, and nothing else', () => {
     const files = tarball.files.map((file) => file.path);
     const expected =
-      /^(?:package\.json|README\.md|LICENSE|config\.yaml|index\.(?:js|mjs|d\.ts)|queue_keeper\.[\w-]+\.node|lib\/.+)$/;
+      /^(?:package\.json|README\.md|LICENSE|config\.yaml|index\.(?:js|mjs|d\.ts)|queue_keeper\.[\w-]+\.node|lib\/.+|docs\/[\w-]+\.(?:md|yaml))$/;
     assert.deepEqual(
       files.filter((file) => !expected.test(file)),
       [],
