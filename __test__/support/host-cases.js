@@ -266,8 +266,10 @@ const CASES = [
     async run(host) {
       const { epoch } = (await stateOf(host)).trust.keeper;
       await host.endFeeder();
-      await host.write({ [keyOf(5_000)]: { nextRenderTime: 60_000 } });
-      assert.equal((await claim(host, 1)).jobs.length, 1);
+      // A request that the worker takes with it is sent again.
+      const row = { [keyOf(5_000)]: { nextRenderTime: 60_000 } };
+      await until('the row to be written', () => host.write(row).then(() => true), LONG);
+      await until('a claim', async () => (await claim(host, 1)).jobs.length === 1, LONG);
       await untilState(host, 'another feeder', ({ trust }) => {
         return trust.keeper.epoch > epoch && !trust.keeper.resyncing;
       });
