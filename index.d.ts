@@ -471,6 +471,12 @@ export declare class QueueKeeper {
   /** Makes this handle the feeder; the one before gets `E_DEPOSED` from now on, and its walk ends. Returns the new epoch, from 1. */
   takeFeeder(): number;
 
+  /**
+   * Says that there will be a feeder: until the first has loaded, the queue is not live (`starting`) and refuses claims. Without it, one that is
+   * fed by hand is live from the start. Nothing once there has been a feeder.
+   */
+  expectFeeder(): void;
+
   /** Says that the feeder lives. Nothing where this handle does not feed, or no longer. */
   beat(): void;
 

@@ -489,6 +489,10 @@ class QueueKeeper {
     return native.takeFeeder(this.#flushed);
   }
 
+  expectFeeder() {
+    native.expectFeeder(this.#flushed);
+  }
+
   beat() {
     native.beat(this.#flushed);
   }

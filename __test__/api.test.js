@@ -792,6 +792,24 @@ describe('claims, leases and holds on a manual clock', () => {
     assert.equal(keeper.claim(5).jobs.length, 2);
   });
 
+  test('a queue that expects a feeder answers for nothing before it has loaded; afterwards expecting one says nothing', () => {
+    const keeper = manual();
+    assert.equal(keeper.state().trust.live, true);
+    keeper.expectFeeder();
+    keeper.apply(put('a'));
+    const { trust } = keeper.state();
+    assert.deepEqual([trust.live, trust.phase, trust.keeper.epoch], [false, 'starting', 0]);
+    assert.equal(keeper.status, 'unready');
+    assert.equal(keeper.claim(1).refused, 'unready');
+    keeper.takeFeeder();
+    assert.equal(keeper.state().trust.phase, 'starting');
+    keeper.setPhase('loading');
+    keeper.beginWalk('load').end();
+    keeper.setPhase('live');
+    keeper.expectFeeder();
+    assert.deepEqual([keeper.state().trust.live, keeper.claim(1).jobs.length], [true, 1]);
+  });
+
   test('the status is queued while anything is due, in flight included, else empty or unready', () => {
     const keeper = manual();
     assert.equal(keeper.status, 'empty');

@@ -181,6 +181,20 @@ describe('options', () => {
   });
 });
 
+test('a worker that answers before the one that feeds has started answers for nothing', async () => {
+  const harper = {
+    databases: {},
+    server: { hostname: 'a', workerIndex: 1 },
+    threads: {},
+    transaction,
+  };
+  const queue = HarperQueue.start({ database: `early ${process.pid}` }, harper);
+  const { live, phase, keeper } = queue.keeper.state().trust;
+  assert.deepEqual([live, phase, keeper.epoch], [false, 'starting', 0]);
+  assert.equal((await queue.claimJobs(1)).status, 'unready');
+  await queue.stop();
+});
+
 describe('the nodes of a cluster', () => {
   /** @param {any} server @param {InstanceType<typeof TableDouble> | undefined} hdb_nodes */
   const nodesOf = (server, hdb_nodes) =>

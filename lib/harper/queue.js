@@ -85,6 +85,8 @@ class HarperQueue extends EventEmitter {
     this.#name = `harper ${database}.${table}`;
     if (wrong) this.#join(wrong);
     this.#keeper = this.#open();
+    // Another worker may answer requests before the one that will feed has started.
+    this.#keeper.expectFeeder();
     this.#table = new HarperTable({
       table: () => this.#tableOf(table),
       transaction: harper.transaction,

@@ -182,6 +182,7 @@ class Host {
     } catch (error) {
       throw new UsageError(`the configuration is wrong: ${/** @type {Error} */ (error).message}`);
     }
+    this.#keeper.expectFeeder();
     for (const { what } of this.#keeper.state().trust.keeper.invalidRules) {
       this.#print(`a rule of the configuration is left out: ${what}`);
     }

@@ -875,6 +875,12 @@ pub fn take_feeder(handle: u32) -> Result<f64> {
     })
 }
 
+/// There will be a feeder.
+#[napi]
+pub fn expect_feeder(handle: u32) -> Result<()> {
+    with(handle, |keeper| keeper.expect_feeder())
+}
+
 /// The feeder lives. Nothing where this handle does not feed, or no longer.
 #[napi]
 pub fn beat(handle: u32) -> Result<()> {

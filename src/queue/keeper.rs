@@ -912,15 +912,20 @@ impl Keeper {
         self.trust.loaded_at.is_some() || self.trust.verify.is_some()
     }
 
-    /// Makes whoever calls the feeder: returns its epoch.
-    pub fn take_feeder(&mut self) -> u64 {
-        self.epoch += 1;
-        self.epoch_at = Some(self.now.wall);
-        if self.epoch == 1 && !self.walked() {
-            // From here on a feeder answers for what is kept, and has not walked the table yet.
+    /// Says that there will be a feeder: before the first, what is kept is nothing that could be answered for.
+    pub fn expect_feeder(&mut self) {
+        if self.epoch == 0 && !self.walked() {
             self.whole = false;
             self.phase = Phase::Starting;
         }
+    }
+
+    /// Makes whoever calls the feeder: returns its epoch.
+    pub fn take_feeder(&mut self) -> u64 {
+        // From here on a feeder answers for what is kept, and has not walked the table yet.
+        self.expect_feeder();
+        self.epoch += 1;
+        self.epoch_at = Some(self.now.wall);
         self.abandon_walk();
         self.epoch
     }
