@@ -311,7 +311,8 @@ const CASES = [
   {
     name: 'a node that Harper comes to see gets its share of the rows; a list that is empty for a while changes nothing',
     async run(host) {
-      const { keeper } = (await stateOf(host)).trust;
+      const { keeper } = (await untilState(host, 'a whole queue', ({ trust }) => trust.exact))
+        .trust;
       await host.setNodes(['another.example']);
       const shared = await untilState(host, 'the ring of two', ({ trust }) => {
         return trust.keeper.ring.length === 2 && !trust.keeper.resyncing;

@@ -36,6 +36,9 @@ const { HarperTable } = require('./table.js');
 /** Worker 0 is waited for as long as a worker takes to start, and when it stands still has the first word. */
 const PATIENCE = { silenceMs: 6_000, patienceMs: 5_000 };
 const SETTING_MS = 2_000;
+/** Less than the silence after which the next one takes over. */
+const PEERS_MS = 3_000;
+const LOOK_MS = 20;
 /** What is decided when the queue is first opened in the process. */
 const FIXED = ['delimiter', 'deviceTypes', 'flowMinutes', 'maxListed'];
 
@@ -282,11 +285,20 @@ class HarperQueue extends EventEmitter {
       }
       // No claim has been granted in this process yet, and none is before there is a feeder.
       if (this.#keeper.state().trust.keeper.epoch === 0) await this.#restorePause();
+      // The one before feeds until then: it must not be deposed by one that has to wait itself.
+      else await this.#seePeers();
       if (!this.#leaving) this.#startFeeder();
     } catch (error) {
       this.#log('error', `this worker cannot feed: ${/** @type {Error} */ (error).message}`);
     } finally {
       this.#starting = false;
+    }
+  }
+
+  async #seePeers() {
+    for (const until = performance.now() + PEERS_MS; performance.now() < until; ) {
+      if (this.#leaving || this.#nodes.peers() !== null) return;
+      await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
     }
   }
 
