@@ -90,8 +90,7 @@ fn main() {
                         (key, hasher.hash(key), random.row())
                     })
                     .collect();
-                let hashes: Vec<u64> = batch.iter().map(|(_, hash, _)| *hash).collect();
-                std::hint::black_box(keeper.warm(&hashes));
+                std::hint::black_box(keeper.warm(batch.iter().map(|(_, hash, row)| (*hash, row.due))));
                 for (key, hash, row) in batch {
                     done += 1;
                     keeper.apply_hashed(hash, key, Event::Put(row, Judge::Rules), done as f64);

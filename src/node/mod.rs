@@ -9,6 +9,7 @@ mod file;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -164,6 +165,12 @@ impl Batch {
             at = end;
         }
         if batch.ends.len() < count { Err(short()) } else { Ok(batch) }
+    }
+
+    /// What [`Keeper::warm`] wants of some of them.
+    fn to_warm(&self, places: Range<usize>, numbers: &[f64]) -> impl Iterator<Item = (u64, f64)> + Clone {
+        let due = numbers[places.start * STRIDE..].iter().step_by(STRIDE);
+        self.hashes[places].iter().copied().zip(due.copied())
     }
 
     fn get<'a>(&'a self, i: usize, numbers: &[f64], routes: &[u32]) -> Packed<'a> {
@@ -486,7 +493,7 @@ pub fn apply_batch(
             }
             let end = batch.ends.len().min(i + SLICE);
             if end - i > 1 {
-                std::hint::black_box(keeper.warm(&batch.hashes[i..end]));
+                std::hint::black_box(keeper.warm(batch.to_warm(i..end, numbers)));
             }
             with_routes(keeper, &names, |keeper, routes| {
                 for at in i..end {
@@ -744,7 +751,7 @@ pub fn walk_rows(
                 return Some(Err(err));
             }
             let end = batch.ends.len().min(i + SLICE);
-            std::hint::black_box(keeper.warm(&batch.hashes[i..end]));
+            std::hint::black_box(keeper.warm(batch.to_warm(i..end, numbers)));
             with_routes(keeper, &names, |keeper, routes| {
                 for at in i..end {
                     let packed = batch.get(at, numbers, routes);

@@ -5,6 +5,7 @@
 
 use smallvec::SmallVec;
 
+use super::pages::{PAGE, Pages, split};
 use super::table::{NONE, RowId, Table};
 use super::time::Minute;
 
@@ -28,13 +29,18 @@ enum Minutes {
 
 struct Dense {
     used: [u64; 4],
-    buckets: [Bucket; 256],
+    buckets: [Bucket; PAGE],
 }
 
 struct Page {
-    number: u32,
     rows: u32,
     minutes: Minutes,
+}
+
+impl Default for Page {
+    fn default() -> Self {
+        Page { rows: 0, minutes: Minutes::Sparse(SmallVec::new()) }
+    }
 }
 
 impl Page {
@@ -47,28 +53,53 @@ impl Page {
         }
     }
 
-    fn set(&mut self, slot: u8, bucket: Bucket) {
+    /// The bucket of a minute that is to have a row more.
+    fn enter(&mut self, slot: u8) -> &mut Bucket {
+        self.rows += 1;
+        if let Minutes::Sparse(list) = &self.minutes
+            && list.len() >= SPARSE_MOST
+            && !list.iter().any(|entry| entry.0 == slot)
+        {
+            let mut dense = Box::new(Dense { used: [0; 4], buckets: [Bucket::default(); PAGE] });
+            for &(slot, bucket) in list {
+                dense.buckets[usize::from(slot)] = bucket;
+                dense.used[usize::from(slot >> 6)] |= 1 << (slot & 63);
+            }
+            self.minutes = Minutes::Dense(dense);
+        }
         match &mut self.minutes {
             Minutes::Dense(dense) => {
-                dense.buckets[usize::from(slot)] = bucket;
-                let bit = 1 << (slot & 63);
-                let word = &mut dense.used[usize::from(slot >> 6)];
-                *word = if bucket.rows > 0 { *word | bit } else { *word & !bit };
+                dense.used[usize::from(slot >> 6)] |= 1 << (slot & 63);
+                &mut dense.buckets[usize::from(slot)]
             }
-            Minutes::Sparse(list) => match list.binary_search_by_key(&slot, |entry| entry.0) {
-                Ok(at) if bucket.rows == 0 => drop(list.remove(at)),
-                Ok(at) => list[at].1 = bucket,
-                Err(_) if bucket.rows == 0 => {}
-                Err(at) if list.len() < SPARSE_MOST => list.insert(at, (slot, bucket)),
-                Err(_) => {
-                    let mut dense = Box::new(Dense { used: [0; 4], buckets: [Bucket::default(); 256] });
-                    for &(slot, bucket) in list.iter().chain([&(slot, bucket)]) {
-                        dense.buckets[usize::from(slot)] = bucket;
-                        dense.used[usize::from(slot >> 6)] |= 1 << (slot & 63);
-                    }
-                    self.minutes = Minutes::Dense(dense);
+            Minutes::Sparse(list) => {
+                let at = list.binary_search_by_key(&slot, |entry| entry.0).unwrap_or_else(|at| {
+                    list.insert(at, (slot, Bucket::default()));
+                    at
+                });
+                &mut list[at].1
+            }
+        }
+    }
+
+    /// A row has left its minute: `leave` changes the bucket.
+    fn leave(&mut self, slot: u8, leave: impl FnOnce(&mut Bucket)) {
+        self.rows -= 1;
+        match &mut self.minutes {
+            Minutes::Dense(dense) => {
+                let bucket = &mut dense.buckets[usize::from(slot)];
+                leave(bucket);
+                if bucket.rows == 0 {
+                    dense.used[usize::from(slot >> 6)] &= !(1 << (slot & 63));
                 }
-            },
+            }
+            Minutes::Sparse(list) => {
+                let at = list.binary_search_by_key(&slot, |entry| entry.0).expect("a row's bucket is there");
+                leave(&mut list[at].1);
+                if list[at].1.rows == 0 {
+                    list.remove(at);
+                }
+            }
         }
     }
 
@@ -107,47 +138,24 @@ impl Page {
     }
 }
 
-fn split(minute: Minute) -> (u32, u8) {
-    (minute >> 8, minute as u8)
-}
-
 /// The minutes of one class.
 #[derive(Default)]
 pub struct Buckets {
-    pages: Vec<Page>,
+    pages: Pages<Page>,
 }
 
 impl Buckets {
-    fn page(&self, number: u32) -> Result<usize, usize> {
-        self.pages.binary_search_by_key(&number, |page| page.number)
-    }
-
     /// The bucket of a minute; empty where there is none.
     pub fn get(&self, minute: Minute) -> Bucket {
         let (number, slot) = split(minute);
-        self.page(number).map_or(Bucket::default(), |at| self.pages[at].get(slot))
-    }
-
-    fn update(&mut self, minute: Minute, bucket: Bucket, rows: i32) {
-        let (number, slot) = split(minute);
-        let at = self.page(number).unwrap_or_else(|at| {
-            self.pages.insert(at, Page { number, rows: 0, minutes: Minutes::Sparse(SmallVec::new()) });
-            at
-        });
-        let page = &mut self.pages[at];
-        page.rows = page.rows.wrapping_add_signed(rows);
-        if page.rows == 0 {
-            self.pages.remove(at);
-        } else {
-            page.set(slot, bucket);
-        }
+        self.pages.get(number).map_or(Bucket::default(), |page| page.get(slot))
     }
 
     /// Puts a row behind the others of its minute.
     pub fn push(&mut self, table: &mut Table, row: RowId, minute: Minute) {
-        let mut bucket = self.get(minute);
-        table.set_previous(row, bucket.tail);
-        table.set_next(row, NONE);
+        let (number, slot) = split(minute);
+        let bucket = self.pages.enter(number, Page::default).enter(slot);
+        table.link(row, bucket.tail, NONE);
         if bucket.tail == NONE {
             bucket.head = row;
         } else {
@@ -155,60 +163,52 @@ impl Buckets {
         }
         bucket.tail = row;
         bucket.rows += 1;
-        self.update(minute, bucket, 1);
     }
 
-    /// Takes a row out of its minute. Returns whether the minute is empty now.
-    pub fn unlink(&mut self, table: &mut Table, row: RowId, minute: Minute) -> bool {
-        let mut bucket = self.get(minute);
+    /// Takes a row out of its minute.
+    pub fn unlink(&mut self, table: &mut Table, row: RowId, minute: Minute) {
         let (previous, next) = (table.previous(row), table.next(row));
-        match previous {
-            NONE => bucket.head = next,
-            _ => table.set_next(previous, next),
+        if previous != NONE {
+            table.set_next(previous, next);
         }
-        match next {
-            NONE => bucket.tail = previous,
-            _ => table.set_previous(next, previous),
+        if next != NONE {
+            table.set_previous(next, previous);
         }
-        bucket.rows -= 1;
-        self.update(minute, bucket, -1);
-        bucket.rows == 0
+        let (number, slot) = split(minute);
+        let page = self.pages.get_mut(number).expect("a row's page is there");
+        page.leave(slot, |bucket| {
+            if previous == NONE {
+                bucket.head = next;
+            }
+            if next == NONE {
+                bucket.tail = previous;
+            }
+            bucket.rows -= 1;
+        });
+        if page.rows == 0 {
+            self.pages.remove(number);
+        }
     }
 
     /// The first minute at or behind `minute` in which a row is due.
     pub fn first_from(&self, minute: Minute) -> Option<Minute> {
         let (number, slot) = split(minute);
-        let mut at = self.page(number).unwrap_or_else(|at| at);
-        loop {
-            let page = self.pages.get(at)?;
-            let from = if page.number == number { slot } else { 0 };
-            if let Some(slot) = page.first_from(from) {
-                return Some(page.number << 8 | u32::from(slot));
-            }
-            at += 1;
-        }
+        self.pages.from(number).find_map(|(at, page)| {
+            let slot = page.first_from(if at == number { slot } else { 0 })?;
+            Some(at << 8 | u32::from(slot))
+        })
     }
 
     /// How many rows are due in minutes up to and including `minute`.
     pub fn rows_to(&self, minute: Minute) -> u64 {
         let (number, slot) = split(minute);
-        let mut rows = 0;
-        for page in &self.pages {
-            if page.number < number {
-                rows += u64::from(page.rows);
-            } else {
-                if page.number == number {
-                    rows += u64::from(page.rows_to(slot));
-                }
-                break;
-            }
-        }
-        rows
+        let pages = self.pages.iter().take_while(|(at, _)| *at <= number);
+        pages.map(|(at, page)| u64::from(if at < number { page.rows } else { page.rows_to(slot) })).sum()
     }
 
     /// Bytes allocated.
     pub fn bytes(&self) -> usize {
-        self.pages.capacity() * size_of::<Page>() + self.pages.iter().map(Page::bytes).sum::<usize>()
+        self.pages.bytes() + self.pages.iter().map(|(_, page)| page.bytes()).sum::<usize>()
     }
 
     /// Panics where the links, the counts and the records do not agree. Returns the rows. For tests.
@@ -231,9 +231,9 @@ impl Buckets {
             last_page = last_page.max(Some(at >> 8));
             minute = at.checked_add(1).and_then(|next| self.first_from(next));
         }
-        assert!(self.pages.is_sorted_by_key(|page| page.number), "bucket: pages out of order");
-        assert_eq!(self.pages.iter().map(|page| u64::from(page.rows)).sum::<u64>(), all, "bucket: page counts");
-        assert_eq!(self.pages.last().map(|page| page.number), last_page, "bucket: an empty page");
+        self.pages.validate();
+        assert_eq!(self.pages.iter().map(|(_, page)| u64::from(page.rows)).sum::<u64>(), all, "bucket: page counts");
+        assert_eq!(self.pages.iter().last().map(|(number, _)| number), last_page, "bucket: an empty page");
         all
     }
 }
@@ -268,6 +268,6 @@ mod tests {
             }
         }
         assert_eq!(buckets.first_from(0), None);
-        assert_eq!(buckets.bytes() / size_of::<Page>(), buckets.pages.capacity());
+        assert_eq!(buckets.bytes(), buckets.pages.bytes());
     }
 }

@@ -227,8 +227,8 @@ impl Keeper {
         let due = target.as_ref().map(|(_, minute)| *minute).filter(|minute| *minute <= self.minute);
         let touched = self.leases.touched(token);
         if !touched {
-            self.versions.take(hash, version, self.now.mono);
             let changed = self.change(hash, found, &key, target, Kind::Repair);
+            self.note_version(hash, changed.row(found), version);
             self.count_repair(changed);
             if let (Some(row), Some(_)) = (found, target) {
                 // It has just been read from the table.

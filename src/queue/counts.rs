@@ -1,11 +1,8 @@
 //! How many rows are due in each minute, over all classes: what makes the number due, and what is coming, exact without
 //! asking every class.
 
-use std::collections::BTreeMap;
-
+use super::pages::{PAGE, Pages, split};
 use super::time::Minute;
-
-const PAGE: usize = 256;
 
 struct Page {
     rows: u64,
@@ -15,24 +12,26 @@ struct Page {
 /// Rows by due minute.
 #[derive(Default)]
 pub struct MinuteCounts {
-    pages: BTreeMap<u32, Box<Page>>,
+    pages: Pages<Box<Page>>,
 }
 
 impl MinuteCounts {
     /// Counts a row in.
     pub fn add(&mut self, minute: Minute) {
-        let page = self.pages.entry(minute >> 8).or_insert_with(|| Box::new(Page { rows: 0, minutes: [0; PAGE] }));
+        let (number, slot) = split(minute);
+        let page = self.pages.enter(number, || Box::new(Page { rows: 0, minutes: [0; PAGE] }));
         page.rows += 1;
-        page.minutes[minute as usize % PAGE] += 1;
+        page.minutes[usize::from(slot)] += 1;
     }
 
     /// Counts a row out.
     pub fn remove(&mut self, minute: Minute) {
-        if let Some(page) = self.pages.get_mut(&(minute >> 8)) {
+        let (number, slot) = split(minute);
+        if let Some(page) = self.pages.get_mut(number) {
             page.rows -= 1;
-            page.minutes[minute as usize % PAGE] -= 1;
+            page.minutes[usize::from(slot)] -= 1;
             if page.rows == 0 {
-                self.pages.remove(&(minute >> 8));
+                self.pages.remove(number);
             }
         }
     }
@@ -43,7 +42,7 @@ impl MinuteCounts {
             return 0;
         }
         let mut rows = 0;
-        for (&number, page) in self.pages.range(from >> 8..=to >> 8) {
+        for (number, page) in self.pages.from(from >> 8).take_while(|(number, _)| *number <= to >> 8) {
             let start = if number == from >> 8 { from as usize % PAGE } else { 0 };
             let end = if number == to >> 8 { to as usize % PAGE } else { PAGE - 1 };
             rows += match (start, end) {
@@ -56,7 +55,7 @@ impl MinuteCounts {
 
     /// The first minute at or behind `minute` in which a row is due.
     pub fn first_from(&self, minute: Minute) -> Option<Minute> {
-        for (&number, page) in self.pages.range(minute >> 8..) {
+        for (number, page) in self.pages.from(minute >> 8) {
             let start = if number == minute >> 8 { minute as usize % PAGE } else { 0 };
             if let Some(at) = page.minutes[start..].iter().position(|rows| *rows > 0) {
                 return Some(number << 8 | (start + at) as u32);
@@ -67,7 +66,7 @@ impl MinuteCounts {
 
     /// Bytes allocated.
     pub fn bytes(&self) -> usize {
-        self.pages.len() * (size_of::<Page>() + 16)
+        self.pages.bytes() + self.pages.iter().count() * size_of::<Page>()
     }
 }
 
@@ -95,6 +94,6 @@ mod tests {
             counts.remove(minute);
             counts.remove(minute);
         }
-        assert_eq!((counts.first_from(0), counts.bytes()), (None, 0));
+        assert_eq!((counts.first_from(0), counts.bytes()), (None, counts.pages.bytes()));
     }
 }

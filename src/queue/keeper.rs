@@ -5,6 +5,8 @@
 
 use std::collections::HashSet;
 
+use smallvec::SmallVec;
+
 use super::class::{ClassId, ClassKey, Classes, RouteId, UNROUTED};
 use super::config::{Config, Patch};
 use super::counts::MinuteCounts;
@@ -24,6 +26,8 @@ use super::version::RecentVersions;
 use super::walk::Walk;
 use super::watch::Watch;
 
+/// Rows whose memory is read ahead at once: more would drive one another out of the cache.
+pub const WARMED: usize = 64;
 /// Characters of an error that the state tells.
 const LONGEST_ERROR: usize = 500;
 
@@ -356,12 +360,19 @@ impl Keeper {
             }
             Judge::Rules => {
                 // While rows are being reclassified, what a row's class says may be of the former rules.
-                let route = match known.filter(|_| self.reclassify.is_none()) {
-                    Some(row) => self.classes.get(self.table.class(row)).key.route,
+                let known = known.filter(|_| self.reclassify.is_none());
+                let known = known.map(|row| &self.classes.get(self.table.class(row)).key);
+                let route = match known {
+                    Some(class) => class.route,
                     None => self.route_of(key).map_or(UNROUTED, |rule| self.rule_routes[rule]),
                 };
                 let carried = given(row.interval);
-                (route, if carried { row.interval } else { self.cadence_of(route) }, carried)
+                let cadence = match known {
+                    _ if carried => row.interval,
+                    Some(class) if !class.carried => class.cadence,
+                    _ => self.cadence_of(route),
+                };
+                (route, cadence, carried)
             }
         };
         let class = ClassKey {
@@ -458,6 +469,10 @@ impl Keeper {
                         Mark::Seen => {}
                     }
                 }
+                let (version, age) = self.table.version(row);
+                if !version.is_nan() {
+                    self.versions.keep(hash, version, age);
+                }
                 self.unlink(row, class, minute);
                 self.classes.refresh(class, minute);
                 self.table.remove(hash, row);
@@ -508,6 +523,11 @@ impl Keeper {
         let (class_key, minute) = target;
         let class = self.classes.enter(class_key);
         let row = self.table.insert(hash, key, coded, minute, class);
+        if !self.versions.is_empty()
+            && let Some((version, age)) = self.versions.get(hash)
+        {
+            self.table.set_version(row, version, age);
+        }
         let unseen = self.walk.as_mut().is_some_and(Walk::row_added);
         self.table.set_mark(row, self.parity, if unseen { Mark::Unseen } else { Mark::Seen });
         self.link(row, class, minute);
@@ -554,11 +574,11 @@ impl Keeper {
         let found = self.table.find(hash, key);
         // A kept row is this node's, once what is not has been dropped after a change of nodes.
         if (found.is_none() || self.reclassify.is_some()) && !self.owns(key) {
-            // Owned again, the key is not taken back to before this event.
-            self.versions.take(hash, version, self.now.mono);
             self.touch(hash, found, key);
             let changed = self.change(hash, found, key, None, Kind::Repair);
             self.mark_touched(hash, found, changed);
+            // Owned again, the key is not taken back to before this event.
+            self.note_version(hash, None, version);
             self.count_lost(changed);
             return Outcome::Ignored;
         }
@@ -576,7 +596,7 @@ impl Keeper {
             Event::Put(row, judge) => Some((row, judge)),
             _ => None,
         };
-        if !self.versions.take(hash, version, self.now.mono) {
+        if self.known_version(hash, found).is_some_and(|known| known > version) {
             self.trust.events_outdated += 1;
             return Outcome::Ignored;
         }
@@ -587,8 +607,33 @@ impl Keeper {
         }
         let target = target.and_then(|(row, judge)| self.judge(key, &row, judge, found));
         let changed = self.change(hash, found, key, target, Kind::Event);
+        self.note_version(hash, changed.row(found), version);
         self.mark_touched(hash, found, changed);
         Outcome::Applied
+    }
+
+    /// The version remembered for a key.
+    fn known_version(&self, hash: u64, row: Option<RowId>) -> Option<f64> {
+        let (version, age) = match row {
+            Some(row) => self.table.version(row),
+            None => self.versions.get(hash)?,
+        };
+        (!version.is_nan() && self.versions.counts(age)).then_some(version)
+    }
+
+    /// Remembers the version of what is known of a key now, unless a newer one is remembered. What is not finite is no version.
+    pub(super) fn note_version(&mut self, hash: u64, row: Option<RowId>, version: f64) {
+        if !version.is_finite() {
+            return;
+        }
+        let age = self.versions.age();
+        match row {
+            Some(row) if self.known_version(hash, Some(row)).is_none_or(|known| known <= version) => {
+                self.table.set_version(row, version, age);
+            }
+            Some(_) => {}
+            None => self.versions.keep(hash, version, age),
+        }
     }
 
     /// An event has come for a key: whatever was read of it before is old. Returns whether anybody was reading it.
@@ -676,21 +721,27 @@ impl Keeper {
         }
     }
 
-    /// Reads what applying these events will read, so that their cache misses overlap instead of adding up. Changes
-    /// nothing. Returns something of what was read, for the compiler to keep the reads.
-    pub fn warm(&self, hashes: &[u64]) -> u32 {
-        let mut rows = [NONE; 32];
+    /// Reads what putting these rows (hash of the key, due time) will read, stage by stage, so that the cache misses of all of them
+    /// overlap instead of adding up. Changes nothing. Returns something of what was read, for the compiler to keep the reads.
+    pub fn warm(&self, rows: impl Iterator<Item = (u64, f64)> + Clone) -> u32 {
         let mut read = 0;
-        for hashes in hashes.chunks(rows.len()) {
-            for (row, hash) in rows.iter_mut().zip(hashes) {
-                *row = self.table.warm_slot(*hash);
+        let mut found: SmallVec<[(RowId, RowId); WARMED]> = SmallVec::new();
+        found.extend(rows.clone().map(|(hash, _)| (self.table.warm_slot(hash), NONE)));
+        for (row, _) in &found {
+            read ^= self.table.warm_record(*row);
+        }
+        for ((row, tail), (_, due)) in found.iter_mut().zip(rows) {
+            if *row == NONE {
+                continue;
             }
-            let rows = &rows[..hashes.len()];
-            for neighbours in [false, true] {
-                for row in rows {
-                    read ^= self.table.warm(*row, neighbours);
-                }
-            }
+            read ^= self.table.warm_links(*row);
+            // Most rows stay in their class: this is where it will be put, if it does.
+            let buckets = &self.classes.get(self.table.class(*row)).buckets;
+            *tail = due_minute(due).map_or(NONE, |minute| buckets.get(minute).tail);
+            read ^= buckets.get(self.table.due(*row)).rows;
+        }
+        for (_, tail) in &found {
+            read ^= self.table.warm_record(*tail);
         }
         read
     }

@@ -17,6 +17,7 @@ pub mod lease;
 pub mod metrics;
 pub mod order;
 pub mod owner;
+pub mod pages;
 pub mod records;
 pub mod route;
 pub mod row;

@@ -1,7 +1,7 @@
 //! The records of the rows, in an arena.
 //!
-//! A record is `due, previous, next, class` (four bytes each), a byte of flags, the length of the key's code in
-//! one or two bytes, and the code itself: the key as the [`Codec`] of that time wrote it. Records lie
+//! A record is `due, previous, next, class` (four bytes each), the version of its row (eight) and its age (two), a byte of
+//! flags, the length of the key's code in one or two bytes, and the code itself: the key as the [`Codec`] of that time wrote it. Records lie
 //! in chunks on 4-byte boundaries; a [`RowId`] is that position, so following a link is one look, and 32
 //! bits reach 16 GiB. A record never moves: a row's number is good until the row is removed.
 //!
@@ -25,9 +25,13 @@ pub const NONE: RowId = 0;
 const CHUNK: usize = 256 * 1024;
 const UNIT: usize = 4;
 const UNITS: u32 = (CHUNK / UNIT) as u32;
-const FLAGS: usize = 16;
-const LENGTH: usize = 17;
-const SMALLEST: usize = 5;
+const VERSION: usize = 16;
+const AGE: usize = 24;
+const FLAGS: usize = 26;
+const LENGTH: usize = 27;
+/// Bytes that every record has.
+const HEAD: usize = 28;
+const SMALLEST: usize = HEAD / UNIT;
 /// The longest code that lies in a record; a longer one has its own allocation, and the record its place there.
 const LONGEST_INLINE: usize = 8 * 1024;
 const LONG: usize = 0x7FFF;
@@ -40,10 +44,12 @@ const CODEC: u8 = 7 << CODEC_SHIFT;
 /// How many codecs a record can name besides "the key as it is".
 pub const CODECS: usize = 7;
 
+#[inline(always)]
 fn word(bytes: &[u8], at: usize) -> u32 {
     bytes[at..].first_chunk().map_or(0, |word| u32::from_le_bytes(*word))
 }
 
+#[inline(always)]
 fn set_word(bytes: &mut [u8], at: usize, value: u32) {
     bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
 }
@@ -84,33 +90,52 @@ pub struct Arena {
 }
 
 impl Arena {
+    #[inline(always)]
     fn record(&self, row: RowId) -> &[u8] {
         &self.chunks[(row / UNITS) as usize][(row % UNITS) as usize * UNIT..]
     }
 
+    #[inline(always)]
+    fn head(&self, row: RowId) -> &[u8; HEAD] {
+        self.record(row).first_chunk().expect("a record has a head")
+    }
+
     /// When the row is due.
+    #[inline]
     pub fn due(&self, row: RowId) -> Minute {
-        word(self.record(row), 0)
+        word(self.head(row), 0)
     }
 
     /// The row before it in its bucket.
+    #[inline]
     pub fn previous(&self, row: RowId) -> RowId {
-        word(self.record(row), 4)
+        word(self.head(row), 4)
     }
 
     /// The row behind it in its bucket.
+    #[inline]
     pub fn next(&self, row: RowId) -> RowId {
-        word(self.record(row), 8)
+        word(self.head(row), 8)
     }
 
     /// The row's class.
+    #[inline]
     pub fn class(&self, row: RowId) -> u32 {
-        word(self.record(row), 12)
+        word(self.head(row), 12)
+    }
+
+    /// The row's version, NaN where it has none, and in which age that was told: see [`super::version`].
+    #[inline]
+    pub fn version(&self, row: RowId) -> (f64, u16) {
+        let head = self.head(row);
+        let version = head[VERSION..].first_chunk().map_or(f64::NAN, |version| f64::from_le_bytes(*version));
+        (version, u16::from_le_bytes([head[AGE], head[AGE + 1]]))
     }
 
     /// The row's flags; the highest three bits are not for others.
+    #[inline]
     pub fn flags(&self, row: RowId) -> u8 {
-        self.record(row)[FLAGS] & !CODEC
+        self.head(row)[FLAGS] & !CODEC
     }
 
     fn code(&self, row: RowId) -> (Option<&Codec>, &[u8]) {
@@ -142,23 +167,22 @@ impl Arena {
         }
     }
 
-    /// Reads the row's record and its neighbours', so that the cache misses of several rows overlap. Returns
-    /// something of what was read, for the reads not to be optimised away.
-    pub fn warm(&self, row: RowId, neighbours: bool) -> u32 {
+    /// Reads the row's record. Returns something of what was read, for the read not to be optimised away.
+    #[inline]
+    pub fn warm_record(&self, row: RowId) -> u32 {
         if row == NONE {
             return 0;
         }
         let record = self.record(row);
         // A record reaches into the next cache line more often than not.
-        let mut read = u32::from(record[FLAGS]) ^ record.get(56).map_or(0, |byte| u32::from(*byte));
-        if neighbours {
-            for other in [word(record, 4), word(record, 8)] {
-                if other != NONE {
-                    read ^= u32::from(self.record(other)[0]);
-                }
-            }
-        }
-        read
+        u32::from(record[FLAGS]) ^ record.get(60).map_or(0, |byte| u32::from(*byte))
+    }
+
+    /// Reads the row's neighbours, as [`Self::warm_record`] does the row.
+    #[inline]
+    pub fn warm_links(&self, row: RowId) -> u32 {
+        let links = [self.previous(row), self.next(row)];
+        links.iter().filter(|link| **link != NONE).fold(0, |read, link| read ^ self.due(*link))
     }
 
     /// Calls `each` for the rows among the next `most` records from `cursor` on, in the order in which they lie, and
@@ -250,17 +274,30 @@ impl Records {
     }
 
     /// The one way to write to a record.
+    #[inline(always)]
     fn record_mut(&mut self, row: RowId) -> &mut [u8] {
         let number = (row / UNITS) as usize;
-        let chunk = &mut self.arena.chunks[number];
+        if self.imaging.is_some() {
+            self.copy_for_image(number);
+        }
+        &mut self.arena.chunks[number][(row % UNITS) as usize * UNIT..]
+    }
+
+    #[inline(always)]
+    fn head_mut(&mut self, row: RowId) -> &mut [u8; HEAD] {
+        self.record_mut(row).first_chunk_mut().expect("a record has a head")
+    }
+
+    /// An image under way has the chunk as it was.
+    #[cold]
+    fn copy_for_image(&mut self, number: usize) {
         if let Some(imaging) = &mut self.imaging
             && number >= imaging.next
             && let Some(copy) = imaging.copies.get_mut(number)
             && copy.is_none()
         {
-            *copy = Some(chunk.clone());
+            *copy = Some(self.arena.chunks[number].clone());
         }
-        &mut chunk[(row % UNITS) as usize * UNIT..]
     }
 
     /// A codec for the records to come. Returns its number; there is room for [`CODECS`].
@@ -278,6 +315,7 @@ impl Records {
         set_word(record, 4, NONE);
         set_word(record, 8, NONE);
         set_word(record, 12, class);
+        record[VERSION..AGE].copy_from_slice(&f64::NAN.to_le_bytes());
         record[FLAGS] = codec << CODEC_SHIFT;
         let len = if place.is_some() { LONG } else { code.len() };
         if len < 0x80 {
@@ -452,25 +490,44 @@ impl Records {
     }
 
     /// Sets the row before it.
+    #[inline]
     pub fn set_previous(&mut self, row: RowId, other: RowId) {
-        set_word(self.record_mut(row), 4, other);
+        set_word(self.head_mut(row), 4, other);
     }
 
     /// Sets the row behind it.
+    #[inline]
     pub fn set_next(&mut self, row: RowId, other: RowId) {
-        set_word(self.record_mut(row), 8, other);
+        set_word(self.head_mut(row), 8, other);
+    }
+
+    /// Puts the row between two others.
+    #[inline]
+    pub fn link(&mut self, row: RowId, previous: RowId, next: RowId) {
+        let head = self.head_mut(row);
+        set_word(head, 4, previous);
+        set_word(head, 8, next);
     }
 
     /// Gives the row its due minute and class.
+    #[inline]
     pub fn place(&mut self, row: RowId, due: Minute, class: u32) {
-        let record = self.record_mut(row);
-        set_word(record, 0, due);
-        set_word(record, 12, class);
+        let head = self.head_mut(row);
+        set_word(head, 0, due);
+        set_word(head, 12, class);
+    }
+
+    /// Gives the row its version, told in this age.
+    #[inline]
+    pub fn set_version(&mut self, row: RowId, version: f64, age: u16) {
+        let head = self.head_mut(row);
+        head[VERSION..AGE].copy_from_slice(&version.to_le_bytes());
+        head[AGE..FLAGS].copy_from_slice(&age.to_le_bytes());
     }
 
     /// Sets the row's flags: of the bits of `mask`, those of `flags` are on afterwards.
     pub fn set_flags(&mut self, row: RowId, mask: u8, flags: u8) {
-        let byte = &mut self.record_mut(row)[FLAGS];
+        let byte = &mut self.head_mut(row)[FLAGS];
         *byte = *byte & !mask | flags;
     }
 

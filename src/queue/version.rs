@@ -1,7 +1,9 @@
 //! Which versions came lately: what keeps an older event that is still under way from overwriting a newer one.
 //!
-//! Versions are remembered by the key's 64-bit hash, deletions included, for at least ten minutes and at most twenty;
-//! in heavy traffic for the last 114,688 keys at least, whichever is less. 16 bytes an entry, 4 MiB at the most.
+//! A kept row's version is in its record; that of a key without a row (deletions, and rows of other nodes) is here, by the key's
+//! 64-bit hash. Either is remembered for at least ten minutes and at most twenty, and forgotten by age: time is cut in ages of
+//! ten minutes, and what was told in this age or the one before still counts. Of keys without a row, in heavy traffic, at least
+//! the last 114,688 are remembered, if that is less. 16 bytes an entry, 4 MiB at the most.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -33,57 +35,67 @@ impl Hasher for AsItIs {
 /// A map by key hash.
 pub type ByHash<V> = HashMap<u64, V, BuildHasherDefault<AsItIs>>;
 
-/// The versions remembered: two generations, the older one forgotten whole.
+/// Which age it is. It comes round again after a year.
+fn age_of(mono: f64) -> u16 {
+    (mono / REMEMBER_MS) as u64 as u16
+}
+
+/// Versions of keys without a row: those told in this age, and those told in the one before.
 #[derive(Default)]
 pub struct RecentVersions {
     current: ByHash<f64>,
     previous: ByHash<f64>,
-    /// When the current generation began, on the monotonic clock.
-    since: f64,
+    age: u16,
 }
 
 impl RecentVersions {
-    /// The version remembered for a key.
-    pub fn get(&self, hash: u64) -> Option<f64> {
-        self.current.get(&hash).or_else(|| self.previous.get(&hash)).copied()
+    /// The present age.
+    #[inline]
+    pub fn age(&self) -> u16 {
+        self.age
     }
 
-    /// Remembers a key's version, unless a newer one is remembered: then returns false. What is not finite is no version.
-    pub fn take(&mut self, hash: u64, version: f64, mono: f64) -> bool {
-        if !version.is_finite() {
-            return true;
+    /// Whether what was told in that age still counts.
+    #[inline]
+    pub fn counts(&self, age: u16) -> bool {
+        self.age.wrapping_sub(age) <= 1
+    }
+
+    /// The version remembered for a key, and in which age it was told.
+    pub fn get(&self, hash: u64) -> Option<(f64, u16)> {
+        let current = self.current.get(&hash).map(|version| (*version, self.age));
+        current.or_else(|| self.previous.get(&hash).map(|version| (*version, self.age.wrapping_sub(1))))
+    }
+
+    /// Whether nothing is remembered.
+    pub fn is_empty(&self) -> bool {
+        self.current.is_empty() && self.previous.is_empty()
+    }
+
+    /// Remembers a key's version, told in this age, unless a newer one is remembered.
+    pub fn keep(&mut self, hash: u64, version: f64, age: u16) {
+        if !self.counts(age) || self.get(hash).is_some_and(|(known, _)| known > version) {
+            return;
         }
-        if let Some(known) = self.current.get_mut(&hash) {
-            if *known > version {
-                return false;
-            }
-            *known = version;
-            return true;
+        if age != self.age {
+            self.previous.insert(hash, version);
+            return;
         }
-        if self.previous.get(&hash).is_some_and(|known| *known > version) {
-            return false;
-        }
-        if self.current.len() >= MOST {
-            self.turn(mono);
+        if self.current.len() >= MOST && !self.current.contains_key(&hash) {
+            self.previous = std::mem::take(&mut self.current);
         }
         self.current.insert(hash, version);
-        true
     }
 
     /// Forgets what is too old.
     pub fn advance(&mut self, mono: f64) {
-        let age = mono - self.since;
-        if age >= 2.0 * REMEMBER_MS {
-            self.turn(mono);
+        let age = age_of(mono);
+        match age.wrapping_sub(self.age) {
+            0 => return,
+            1 => self.previous = std::mem::take(&mut self.current),
+            _ => (self.current, self.previous) = Default::default(),
         }
-        if age >= REMEMBER_MS {
-            self.turn(mono);
-        }
-    }
-
-    fn turn(&mut self, mono: f64) {
-        self.previous = std::mem::take(&mut self.current);
-        self.since = mono;
+        self.age = age;
     }
 
     /// Bytes allocated.
@@ -99,18 +111,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_older_version_is_refused_for_ten_minutes_and_not_for_ever() {
+    fn a_version_counts_for_ten_minutes_and_not_for_ever() {
         let mut versions = RecentVersions::default();
-        assert!(versions.take(1, 5.0, 0.0));
-        assert!(!versions.take(1, 4.5, 0.0));
-        assert!(versions.take(1, 5.0, 0.0), "the same version is not older");
         versions.advance(599_999.0);
+        versions.keep(1, 5.0, versions.age());
+        versions.keep(1, 4.5, versions.age());
         versions.advance(600_000.0);
-        versions.advance(1_100_000.0);
-        assert!(!versions.take(1, 4.0, 1_100_000.0));
-        versions.advance(1_300_000.0);
-        assert_eq!(versions.get(1), None);
-        assert!(versions.take(1, 4.0, 1_300_000.0));
+        assert_eq!(versions.get(1), Some((5.0, 0)));
+        versions.keep(1, 4.0, versions.age());
+        assert_eq!(versions.get(1), Some((5.0, 0)), "an older one does not make it younger");
+        versions.keep(2, 3.0, 0);
+        versions.advance(1_199_999.0);
+        assert_eq!(versions.get(1), Some((5.0, 0)));
+        versions.advance(1_200_000.0);
+        assert!(versions.get(1).is_none() && versions.get(2).is_none());
+        versions.keep(1, 5.0, 0);
+        assert!(versions.is_empty(), "told too long ago");
+        versions.keep(1, 5.0, versions.age());
+        versions.advance(1e9);
+        assert!(versions.is_empty());
     }
 
     #[test]
@@ -118,9 +137,9 @@ mod tests {
         let mut versions = RecentVersions::default();
         let hash = |key: u64| key.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(32);
         for key in 0..1_000_000 {
-            versions.take(hash(key), 1.0, 0.0);
+            versions.keep(hash(key), 1.0, 0);
         }
         assert!(versions.bytes() < 5 << 20, "{}", versions.bytes());
-        assert!(!versions.take(hash(999_999), 0.5, 0.0));
+        assert_eq!(versions.get(hash(999_999)), Some((1.0, 0)));
     }
 }

@@ -169,7 +169,7 @@ impl Keeper {
         let target = if owned { self.judge(key, row, judge, found) } else { None };
         let changed = self.change(hash, found, key, target, Kind::Repair);
         let gained = matches!(changed, Changed::Added(_)) && kind == WalkKind::Verify && self.is_gained(key);
-        self.versions.take(hash, version, self.now.mono);
+        self.note_version(hash, changed.row(found), version);
         self.overtake(hash, found, key, changed, Read::Walked);
         if let Some(row) = changed.row(found) {
             self.set_mark(row, Mark::Seen);
@@ -317,9 +317,9 @@ impl Keeper {
         if !counts {
             return false;
         }
-        self.versions.take(hash, version, self.now.mono);
         let target = row.filter(|_| self.owns(key)).and_then(|(row, judge)| self.judge(key, &row, judge, found));
         let changed = self.change(hash, found, key, target, Kind::Repair);
+        self.note_version(hash, changed.row(found), version);
         if let (Some(row), true) = (found, changed != Changed::Removed) {
             self.set_verified(row);
         }
