@@ -465,6 +465,11 @@ export declare class QueueKeeper {
    */
   repair(key: string, row: ScheduleRow | null): boolean;
 
+  /**
+   * A key that was handed out, by `headCheck` or as a suspect, could not be read. Where an event or a walk has said that it must be, it
+   * is handed out again by a head check a minute from now, and `exact` is false until then. Throws `E_DEPOSED`.
+   */
+  readFailed(key: string): void;
   /** Says where the feeder is. A keeper without a feeder is live from the start. Throws `E_DEPOSED`. */
   setPhase(phase: Phase, detail?: { resyncing?: boolean; error?: string }): void;
 

@@ -473,6 +473,12 @@ class QueueKeeper {
     return packed !== null && native.repair(handle, key, packed.numbers, packed.route);
   }
 
+  /** @param {string} key */
+  readFailed(key) {
+    checkString(key, 'key');
+    native.readFailed(this.#flushed, key);
+  }
+
   /** @param {string} phase @param {{resyncing?: boolean, error?: string}} [detail] */
   setPhase(phase, detail = {}) {
     if (!PHASES.includes(phase)) throw new TypeError(`phase must be one of ${PHASES.join(', ')}`);

@@ -1032,6 +1032,39 @@ describe('walks, head checks and repairs', () => {
     assert.equal(keeper.describe('page')?.dueAt, LATER.nextRenderTime);
   });
 
+  test('what must be read and has not been makes the state inexact, until it is read or a walk has read it', () => {
+    const keeper = manual();
+    keeper.applyAll([put('page', LATER), { type: 'patch', id: 'page' }]);
+    const awaiting = () => [keeper.state().trust.exact, trustOf(keeper).awaitingRead];
+    assert.deepEqual(keeper.headCheck(), ['page']);
+    assert.deepEqual(awaiting(), [false, 1], 'it is being read');
+    keeper.readFailed('page');
+    assert.deepEqual(awaiting(), [false, 1], 'it could not be');
+    keeper.setNow(START + 59_999);
+    assert.deepEqual(keeper.headCheck(), []);
+    keeper.setNow(START + 60_000);
+    assert.deepEqual(keeper.headCheck(), ['page']);
+    keeper.repair('page', LATER);
+    assert.deepEqual(awaiting(), [true, 0]);
+
+    keeper.apply({ type: 'patch', id: 'page' });
+    keeper.headCheck();
+    keeper.readFailed('page');
+    const walk = keeper.beginWalk('verify');
+    walk.rows([{ cacheKey: 'page', ...LATER }]);
+    walk.end();
+    assert.deepEqual(awaiting(), [true, 0], 'the walk has read it');
+
+    const other = keeper.beginWalk('verify');
+    assert.deepEqual(other.end().suspects, ['page']);
+    assert.deepEqual(awaiting(), [false, 1], 'a suspect');
+    keeper.readFailed('page');
+    assert.deepEqual(awaiting(), [false, 1], 'a suspect that could not be read');
+    keeper.repair('page', LATER);
+    keeper.readFailed('never handed out');
+    keeper.beginWalk('verify').rows([{ cacheKey: 'page', ...LATER }]);
+  });
+
   test('off the calling thread a walk begins and ends the same, its suspects handed out bit by bit', async () => {
     const keeper = manual();
     keeper.applyAll(Array.from({ length: 10 }, (_, i) => put(`gone ${i}`)));
@@ -1072,6 +1105,31 @@ describe('configure', () => {
       () => keeper.configureAsync(/** @type {any} */ ({ defaultInterval: 0 })),
       TypeError,
     );
+    keeper.validate();
+  });
+
+  test('a row that a change has not come to yet is no missed write for the walk that comes first', async () => {
+    const keeper = manual({ node: 'a', routes: [{ match: 'prefix', path: '/p/' }] });
+    const rows = Array.from({ length: 5_000 }, (_, i) => ({
+      cacheKey: `https://shop.example/p/${i}`,
+      ...DUE,
+    }));
+    keeper.beginWalk('verify').rows(rows);
+    for (const patch of [
+      { defaultInterval: HOUR },
+      { routes: [{ match: 'prefix', path: '/', renderInterval: 5 * HOUR }] },
+      { nodes: ['b'] },
+    ]) {
+      const walk = keeper.beginWalk('verify');
+      const done = keeper.configureAsync(patch);
+      walk.rows(rows);
+      const { moved, dropped } = await done;
+      const report = walk.end();
+      assert.deepEqual([report.missing, report.mismatched, report.repaired], [0, 0, 0]);
+      assert.equal(moved > 0 || dropped > 0, true);
+      assert.equal(report.lost, dropped);
+    }
+    assert.equal(trustOf(keeper).repairedTotal, 5_000, 'of the walk that brought them');
     keeper.validate();
   });
 

@@ -413,6 +413,68 @@ describe('verification', () => {
     await until('the event', () => keeper.describe('heard') !== null);
   });
 
+  test('is not held up by reads that hang; a row that must be read and cannot be makes the state inexact', async () => {
+    let hanging = false;
+    const feeder = feed({
+      readMs: 20,
+      headCheckEveryMs: 10,
+      table: faulty({ get: (name) => (hanging ? new Promise(() => {}) : table.get(name)) }),
+    });
+    await live(() => keeper.state().trust.exact);
+    hanging = true;
+    keeper.applyAll([{ type: 'patch', id: key(3) }]);
+    await until(
+      'the failed read',
+      () => keeper.headCheck(0).length === 0 && keeper.state().trust.keeper.awaitingRead === 1,
+    );
+    for (let i = 100; i < 400; i++) await table.delete(key(i));
+    await settled();
+    for (let i = 100; i < 400; i++)
+      keeper.apply({ type: 'put', id: key(i), value: { nextRenderTime: 1 } });
+    assert.equal(keeper.dueSummary().rows, ROWS + 1, 'all of it applied before the walk begins');
+    const report = await feeder.verify();
+    assert.deepEqual([report.phantoms, report.unreadableRows], [0, 300]);
+    assert.equal(keeper.state().trust.exact, false);
+    hanging = false;
+    await feeder.verify();
+    assert.equal(keeper.state().trust.keeper.verify.phantoms, 300);
+    await assertKeeperEqualsTable(keeper, table);
+  });
+
+  test('a write whose event is merely late is not told as missed, and no reason to subscribe again', async () => {
+    /** @type {(() => void)[]} */
+    const late = [];
+    let isLate = false;
+    let subscriptions = 0;
+    /** @type {string[]} */
+    const log = [];
+    const feeder = feed({
+      headCheckEveryMs: 1_000_000,
+      log: (_, message) => log.push(message),
+      table: faulty({
+        subscribe: (listener, onClose) => {
+          subscriptions += 1;
+          return table.subscribe((event) => {
+            if (isLate) late.push(() => listener(event));
+            else listener(event);
+          }, onClose);
+        },
+      }),
+    });
+    await live(() => keeper.state().trust.exact);
+    isLate = true;
+    await table.put(key(5), { nextRenderTime: 1e12 });
+    await until('the event', () => late.length > 0);
+    const verified = feeder.verify();
+    await until('the walk', () => keeper.state().trust.keeper.verify?.repaired === 1);
+    late[0]();
+    const report = await verified;
+    assert.deepEqual([report.repaired, report.late], [0, 1]);
+    assert.equal(keeper.state().trust.exact, true);
+    assert.equal(subscriptions, 1);
+    assert.ok(log.at(-1)?.includes('0 missed writes put right'), log.at(-1));
+  });
+
   test('comes by itself, every verifyEveryMs', async () => {
     let walks = 0;
     const feeder = feed({ verifyEveryMs: 20 });
@@ -522,6 +584,46 @@ describe('a closed subscription', () => {
     open.open();
     await until('the state to be exact', () => keeper.state().trust.exact);
     assert.deepEqual(repaired, [5, 0]);
+  });
+
+  test('one that never lasts is opened again ever more slowly', async () => {
+    /** @type {number[]} */
+    const opened = [];
+    let mono = 0;
+    /** @type {Set<{ at: number, then: () => void }>} */
+    const timers = new Set();
+    feed({
+      headCheckEveryMs: 1e9,
+      time: {
+        now: Date.now,
+        mono: () => mono,
+        after(ms, then) {
+          const timer = { at: mono + ms, then };
+          timers.add(timer);
+          return () => timers.delete(timer);
+        },
+        turn: () => new Promise((resolve) => setImmediate(resolve)),
+      },
+      table: faulty({
+        subscribe: async (listener, onClose) => {
+          opened.push(mono);
+          const subscription = await table.subscribe(listener, onClose);
+          setImmediate(() => onClose(new Error('the store let go')));
+          return subscription;
+        },
+      }),
+    });
+    await until('ten of them', () => {
+      const [next] = [...timers].filter(({ at }) => at < mono + 1e6).sort((a, b) => a.at - b.at);
+      if (next) {
+        timers.delete(next);
+        mono = Math.max(mono, next.at);
+        next.then();
+      }
+      return opened.length >= 10;
+    });
+    const pauses = opened.slice(1).map((at, i) => at - opened[i]);
+    assert.ok(pauses[8] > 20 * pauses[0], String(pauses));
   });
 
   test('the real table’s, when its writing thread dies', async () => {
@@ -643,6 +745,36 @@ describe('taking over', () => {
     assert.deepEqual(errors, ['E_CLOSED']);
   });
 
+  test('one that does not see its peers yet subscribes at once all the same: the queue knows its nodes', async () => {
+    feed({ peers: () => ['other'] });
+    await live(() => keeper.state().trust.exact);
+    const ring = keeper.state().trust.keeper.ring;
+    let subscriptions = 0;
+    feed({
+      peers: () => null,
+      table: faulty({
+        subscribe: (listener, onClose) => {
+          subscriptions += 1;
+          return table.subscribe(listener, onClose);
+        },
+      }),
+    });
+    await until('the subscription', () => subscriptions === 1);
+    await live(() => keeper.state().trust.exact);
+    assert.deepEqual(keeper.state().trust.keeper.ring, ring);
+  });
+
+  test('a deposed feeder changes no nodes any more, and says so to whoever asks it', async () => {
+    const first = feed();
+    await live();
+    feed();
+    const ring = keeper.state().trust.keeper.ring;
+    await assert.rejects(first.configure({ nodes: ['other'] }));
+    await first.stop();
+    await assert.rejects(first.configure({ nodes: ['other'] }), /ended/);
+    assert.deepEqual(keeper.state().trust.keeper.ring, ring);
+  });
+
   test('a feeder beats as long as it runs, and gives its place up when it stops', async () => {
     assert.equal(keeper.feederSilenceMs, Number.POSITIVE_INFINITY);
     const handle = QueueKeeper.open(name);
@@ -686,6 +818,22 @@ describe('status', () => {
     keeper.resume();
     await until('queued again', () => said.at(-1) === 'queued', { withinMs: 2_000 });
     assert.deepEqual(said.slice(-4), ['empty', 'queued', 'paused', 'queued']);
+  });
+
+  test('the stop is announced, and a listener that throws is the host’s own affair', async () => {
+    /** @type {string[]} */
+    const statuses = [];
+    /** @type {string[]} */
+    const log = [];
+    const feeder = feed({ log: (_, message) => log.push(message) });
+    feeder.on('status', (status) => {
+      statuses.push(status);
+      throw new Error('a bug of the host');
+    });
+    await live(() => statuses.includes('queued'));
+    await feeder.stop({ phase: 'stopped' });
+    assert.deepEqual(statuses.slice(-2), ['queued', 'unready']);
+    assert.ok(log.some((line) => /a listener to the status failed: a bug of the host/.test(line)));
   });
 
   test('a row that becomes due by the clock is announced at its minute, not before', async () => {
@@ -781,6 +929,16 @@ describe('the snapshot', () => {
     walk.open();
     await live();
     await assertKeeperEqualsTable(keeper, table);
+  });
+
+  test('one that could not be saved is tried again, though nothing has changed since', async () => {
+    const snapshot = path.join(folder, 'not-there-yet', 'queue.snapshot');
+    /** @type {string[]} */
+    const log = [];
+    feed({ snapshot, snapshotEveryMs: 10, log: (_, message) => log.push(message) });
+    await until('a warning', () => log.some((line) => /was not saved/.test(line)));
+    fs.mkdirSync(path.dirname(snapshot));
+    await until('the file', () => fs.existsSync(snapshot));
   });
 
   test('one that is damaged is told of and does not matter', async () => {

@@ -29,7 +29,7 @@ const { existsSync } = require('node:fs');
  *
  * What the feeder uses of the keeper.
  * @typedef {Pick<import('../index.js').QueueKeeper, 'apply' | 'beginWalkAsync' | 'configureAsync' | 'headCheck'
- *   | 'loadSnapshot' | 'nextChange' | 'repair' | 'saveSnapshot' | 'setPhase' | 'state' | 'status'
+ *   | 'loadSnapshot' | 'nextChange' | 'readFailed' | 'repair' | 'saveSnapshot' | 'setPhase' | 'state' | 'status'
  *   | 'takeFeeder' | 'version'>} Keeper
  *
  * Time, so that a simulator can be its master.
@@ -52,6 +52,7 @@ const { existsSync } = require('node:fs');
  * @property {number} [snapshotEveryMs]
  * @property {number} [peersWaitMs]
  * @property {number} [callMs]  how long one call of the table may take before it counts as failed
+ * @property {number} [readMs]  the same of a read by key
  * @property {{ beat: () => void, vacate: () => void }} [pulse]  beaten as long as this feeder does its work: see
  *   `arbiter.js`
  * @property {Time} [time]
@@ -68,6 +69,12 @@ const CHUNK_TRIES = 3;
 /** Longer than this nothing here holds up the event loop, and a chunk that has taken as long is followed by a smaller one. */
 const TURN_MS = 5;
 const LEAST_CHUNK = 100;
+/** Keys read side by side: one that hangs holds up these, and no others. */
+const SIDE_BY_SIDE = 64;
+/** So many of these in a row of which no key could be read, and the rest is left for later. */
+const MOST_SILENT = 2;
+/** An event is later than its write by up to 0.2 s; what has not come by now was missed. */
+const LATE_MS = 1_000;
 /** What a keeper says when it will never again say anything else. */
 const HOPELESS = new Set(['E_POISONED', 'E_CLOSED']);
 
@@ -79,6 +86,7 @@ const DEFAULTS = {
   snapshotEveryMs: MINUTE,
   peersWaitMs: 2 * MINUTE,
   callMs: 30_000,
+  readMs: 5_000,
   random: Math.random,
   /** @type {NonNullable<FeederOptions['log']>} */
   log: () => {},
@@ -131,8 +139,6 @@ class Feeder extends EventEmitter {
   #isResyncing = false;
   /** Events that have come. */
   #heard = 0;
-  /** Grows with every chunk that a walk has handed over. */
-  #taken = 0;
   /** Keys handed out to be read are all read before others are handed out. @type {Promise<unknown>} */
   #reading = Promise.resolve();
   /** Whoever waits for a verification. @type {ReturnType<typeof deferred>[]} */
@@ -194,20 +200,22 @@ class Feeder extends EventEmitter {
   }
 
   /**
-   * Changes the keeper's configuration. After a change of nodes, a verification fetches the rows gained.
+   * Changes the keeper's configuration. After a change of nodes, a verification fetches the rows gained. Rejects where the patch is
+   * wrong, and where this feeder has ended: then nothing has changed.
    *
-   * @param {any} patch  as `keeper.configureAsync` takes it: a wrong one throws
+   * @param {any} patch  as `keeper.configureAsync` takes it
    */
   async configure(patch) {
+    this.#mustRun();
     const ofNodes = patch.nodes !== undefined || patch.node !== undefined;
-    const going = this.#keeper.configureAsync(patch);
-    if (ofNodes) {
-      this.#noteGap();
-      this.verify().catch(() => {});
+    try {
+      // One that has been deposed and has not heard of it is told here, before anything is changed.
+      if (ofNodes) this.#noteGap();
+      return await this.#keeper.configureAsync(patch);
+    } finally {
+      if (ofNodes) this.verify().catch(() => {});
+      this.checkStatus();
     }
-    const outcome = await going;
-    this.checkStatus();
-    return outcome;
   }
 
   /** Looks at the status now: for a host that has just paused or resumed the keeper. */
@@ -228,7 +236,10 @@ class Feeder extends EventEmitter {
     await this.#finished;
     if (!wasRunning) return;
     try {
-      if (phase) this.#keeper.setPhase(phase);
+      if (phase) {
+        this.#keeper.setPhase(phase);
+        this.#announce(this.#keeper.status);
+      }
       if (this.#options.snapshot) await this.#saveSnapshot(this.#options.snapshot);
     } catch (error) {
       if (!isDeposed(error)) this.#log('warn', messageOf(error));
@@ -242,17 +253,17 @@ class Feeder extends EventEmitter {
       await this.#waitForPeers();
       await this.#loadSnapshot();
       for (let failures = 0; ; ) {
+        const opened = this.#time.mono();
         try {
-          await this.#feed(() => {
-            failures = 0;
-          });
+          await this.#feed();
         } catch (error) {
           this.#mustGoOn(error);
           this.#log('warn', `the subscription ended (${messageOf(error)}): it is opened again`);
           this.#noteGap();
           if (!this.#isLoaded) this.#fail(error);
         }
-        failures += 1;
+        // One that did not last has failed, though it was opened, and even walked.
+        failures = this.#time.mono() - opened < BACKOFF.mostMs ? failures + 1 : 1;
         await this.#sleep(this.#backoff(failures));
       }
     } catch (error) {
@@ -260,12 +271,8 @@ class Feeder extends EventEmitter {
     }
   }
 
-  /**
-   * One subscription, from its opening to its end; always throws, what ended it.
-   *
-   * @param {() => void} onWalked
-   */
-  async #feed(onWalked) {
+  /** One subscription, from its opening to its end; always throws, what ended it. */
+  async #feed() {
     const closed = deferred();
     // Rejected while nobody happens to wait for it, it is still seen at the next look.
     closed.promise.catch(() => {});
@@ -286,18 +293,20 @@ class Feeder extends EventEmitter {
     try {
       // How many events had come when the last walk of this subscription ended.
       let heard = -1;
+      /** Whether the walk is the one more that follows that of a gap. */
+      let again = false;
       for (let failures = 0; ; ) {
         const requests = this.#requests;
         this.#requests = [];
         this.#wake = deferred();
-        const afterGap = this.#isResyncing;
-        let again = false;
+        /** @type {boolean} */
+        const afterGap = this.#isResyncing && !again;
+        again = false;
         try {
           const report = await Promise.race([this.#walk(), closed.promise]);
           for (const request of requests) request.resolve(report);
           failures = 0;
-          onWalked();
-          // What was written during a gap has been put right, and counts as missed until a walk finds nothing more.
+          // What was written during a gap has been put right, and counts as missed until a walk finds nothing more: one more.
           again = afterGap && report.repaired > 0;
           if (report.repaired > 0 && heard === this.#heard) {
             closed.reject(new Error('rows were written, and no event came'));
@@ -328,6 +337,11 @@ class Feeder extends EventEmitter {
   async #waitForPeers() {
     const { peers, peersWaitMs } = this.#options;
     if (!peers) return;
+    // A loaded queue knows its nodes: whoever takes over has no reason to wait, and events go by meanwhile.
+    if (this.#isLoaded) {
+      await this.#followPeers();
+      return;
+    }
     const until = this.#time.now() + peersWaitMs;
     while (peers() === null && this.#time.now() < until) {
       if (!this.#isLoaded) this.#keeper.setPhase('waiting-for-peers');
@@ -400,25 +414,31 @@ class Feeder extends EventEmitter {
       mustBeCurrent();
       const outcome = await this.#readAll((rows) => {
         mustBeCurrent();
-        this.#taken += 1;
         walk.rows(rows);
         this.#checkStatusSoon();
       });
       mustBeCurrent();
-      const report = await this.#alone(async () => {
+      let report = await this.#alone(async () => {
         mustBeCurrent();
         current.open = null;
         const ended = await walk.endAsync(outcome);
         for (;;) {
           const suspects = walk.nextSuspects(this.#options.chunkRows);
           if (suspects.length === 0) return ended;
-          const { gone, different } = await this.#readAndRepairAll(suspects, mustBeCurrent);
+          const { gone, different, failed } = await this.#readAndRepairAll(suspects, mustBeCurrent);
           ended.phantoms += gone;
           ended.mismatched += different;
+          ended.unreadableRows += failed;
           if (kind === 'verify') ended.repaired += gone + different;
         }
       });
       mustBeCurrent();
+      if (kind === 'verify' && report.repaired > 0) {
+        await this.#sleep(LATE_MS);
+        mustBeCurrent();
+        const { verify } = this.#keeper.state().trust.keeper;
+        if (verify) report = { ...verify, unreadableRows: report.unreadableRows };
+      }
       this.#isLoaded = true;
       // What came to be unknown since it began, and what it did not read, is for the next.
       const settled = gaps === this.#gaps && !report.partial;
@@ -582,18 +602,23 @@ class Feeder extends EventEmitter {
    * @returns {Promise<string[]>} those that could not be read
    */
   async #readEach(keys, take) {
+    /** @type {string[]} */
     const failed = [];
-    let since = this.#time.mono();
-    for (const key of keys) {
-      let row = null;
-      try {
-        row = await this.#call(this.#table.get(key));
-      } catch (error) {
-        this.#mustGoOn(error);
-        failed.push(key);
-      }
-      if (row) take([row]);
-      since = await this.#breathe(since);
+    for (let at = 0; at < keys.length; at += SIDE_BY_SIDE) {
+      const some = keys.slice(at, at + SIDE_BY_SIDE);
+      const rows = await Promise.all(
+        some.map(async (key) => {
+          try {
+            return await this.#call(this.#table.get(key), this.#options.readMs);
+          } catch (error) {
+            this.#mustGoOn(error);
+            failed.push(key);
+            return null;
+          }
+        }),
+      );
+      take(rows.filter((row) => row !== null));
+      await this.#time.turn();
     }
     return failed;
   }
@@ -624,15 +649,22 @@ class Feeder extends EventEmitter {
    * @param {() => void} mustGoOn
    */
   async #readAndRepairAll(keys, mustGoOn) {
-    const repaired = { gone: 0, different: 0 };
+    const count = { gone: 0, different: 0, same: 0, failed: 0 };
     let since = this.#time.mono();
-    for (const key of keys) {
-      const outcome = await this.#readAndRepair(key);
-      if (outcome) repaired[outcome] += 1;
+    for (let at = 0, silent = 0; at < keys.length; at += SIDE_BY_SIDE) {
+      const some = keys.slice(at, at + SIDE_BY_SIDE);
+      if (silent < MOST_SILENT) {
+        const outcomes = await Promise.all(some.map((key) => this.#readAndRepair(key)));
+        for (const outcome of outcomes) count[outcome] += 1;
+        silent = outcomes.every((outcome) => outcome === 'failed') ? silent + 1 : 0;
+      } else {
+        for (const key of some) this.#keeper.readFailed(key);
+        count.failed += some.length;
+      }
       mustGoOn();
       since = await this.#breathe(since);
     }
-    return repaired;
+    return count;
   }
 
   /** Lets the event loop go round where it has not for too long. @param {number} since */
@@ -642,23 +674,19 @@ class Feeder extends EventEmitter {
     return this.#time.mono();
   }
 
-  /** @param {string} key @returns {Promise<'gone' | 'different' | null>} what was repaired */
+  /** @param {string} key @returns {Promise<'gone' | 'different' | 'same' | 'failed'>} against what was kept */
   async #readAndRepair(key) {
     let row;
-    let taken;
-    do {
-      taken = this.#taken;
-      try {
-        row = await this.#call(this.#table.get(key));
-      } catch (error) {
-        // Neither there nor gone: what is kept stays.
-        this.#mustGoOn(error);
-        return null;
-      }
-      this.#mustRun();
-      // What a walk has handed over in between may be this row, and newer.
-    } while (taken !== this.#taken);
-    if (!this.#keeper.repair(key, row)) return null;
+    try {
+      row = await this.#call(this.#table.get(key), this.#options.readMs);
+    } catch (error) {
+      // Neither there nor gone: what is kept stays.
+      this.#mustGoOn(error);
+      this.#keeper.readFailed(key);
+      return 'failed';
+    }
+    this.#mustRun();
+    if (!this.#keeper.repair(key, row)) return 'same';
     this.#checkStatusSoon();
     return row ? 'different' : 'gone';
   }
@@ -686,20 +714,20 @@ class Feeder extends EventEmitter {
     let saved = -1;
     await this.#every(this.#options.snapshotEveryMs, async () => {
       const { version } = this.#keeper;
-      if (version === saved || !this.#isLoaded) return;
-      await this.#saveSnapshot(file);
-      saved = version;
+      if (version !== saved && (await this.#saveSnapshot(file))) saved = version;
     });
   }
 
-  /** @param {string} file */
+  /** @param {string} file @returns {Promise<boolean>} whether it was saved */
   async #saveSnapshot(file) {
-    if (!this.#isLoaded) return;
+    if (!this.#isLoaded) return false;
     try {
       await this.#keeper.saveSnapshot(file);
+      return true;
     } catch (error) {
       if (isDeposed(error)) throw error;
       this.#log('warn', `the snapshot was not saved: ${messageOf(error)}`);
+      return false;
     }
   }
 
@@ -722,12 +750,22 @@ class Feeder extends EventEmitter {
 
   #checkStatus() {
     const { status } = this.#keeper;
-    const changed = status !== this.#status;
-    this.#status = status;
     this.#cancelDueTimer();
     this.#cancelDueTimer = () => {};
     if (status !== 'queued' && status !== 'paused') this.#awaitDueMinute();
-    if (changed) this.emit('status', status);
+    this.#announce(status);
+  }
+
+  /** @param {string} status */
+  #announce(status) {
+    if (status === this.#status) return;
+    this.#status = status;
+    try {
+      this.emit('status', status);
+    } catch (error) {
+      // The host's own fault: the queue is fed all the same.
+      this.#log('error', `a listener to the status failed: ${messageOf(error)}`);
+    }
   }
 
   /** Nothing is due: the next change may be the clock's alone. */
@@ -852,14 +890,14 @@ class Feeder extends EventEmitter {
    *
    * @template T
    * @param {Promise<T>} promise
+   * @param {number} [ms]
    * @returns {Promise<T>}
    */
-  #call(promise) {
-    const { callMs } = this.#options;
+  #call(promise, ms = this.#options.callMs) {
     // Its failure may come when nobody waits for it any more.
     promise.catch(() => {});
-    return this.#await(callMs, [promise], (_, reject) =>
-      reject(new Error(`the table did not answer for ${callMs} ms`)),
+    return this.#await(ms, [promise], (_, reject) =>
+      reject(new Error(`the table did not answer for ${ms} ms`)),
     );
   }
 

@@ -14,7 +14,7 @@ const NUMERIC = /^[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$/;
  *   urgent: boolean, demandPeriodMs: number | null }} Class
  * @typedef {{ minute: number, cls: Class, seq: number }} Row  seq: its place in line within one minute of one class
  * @typedef {{ minute: number, cls: Class }} Reading
- * @typedef {{ token: number, dueMinute: number, grantedAt: number, untilMono: number, claimedAt: number, before: { misses: number, releasedDue: number | null, holdServed: boolean } }} Lease
+ * @typedef {{ token: number, dueMinute: number, grantedAt: number, untilMono: number, claimedAt: number, overtaken: boolean, before: { misses: number, releasedDue: number | null, holdServed: boolean } }} Lease
  * @typedef {{ misses: number, releasedDue: number | null, holdServed: boolean, lease: Lease | null,
  *   graceMono: number | null, holdMono: number | null, expiredToken: number | null }} Entry
  * @typedef {{ cameDue: number, added: number, triggered: number, rescheduled: number, removed: number }} Flow
@@ -139,7 +139,9 @@ class ModelKeeper {
     this.touched = new Map();
     /** Keys that an event said have changed, but not to what: to be read. @type {Set<string>} */
     this.flagged = new Set();
-    /** Keys handed out to be read, and since when. @type {Map<string, { since: number, mono: number, flaggedMono: number | null }>} */
+    /** Writes that a walk has found without their event. @type {Map<string, { version: number, report: any, what: string }>} */
+    this.unheard = new Map();
+    /** Keys handed out to be read, and since when. @type {Map<string, { since: number, mono: number, flaggedMono: number | null, overtaken: boolean }>} */
     this.asked = new Map();
     /** When the head check last looked at a key. @type {Map<string, number>} */
     this.checked = new Map();
@@ -319,6 +321,12 @@ class ModelKeeper {
       }
       return 'ignored';
     }
+    const unheard = this.unheard.get(id);
+    if (unheard && Number.isFinite(version) && unheard.version === version) {
+      // The event of a write that the walk found: late, not missed.
+      unheard.report[unheard.what]--;
+      this.unheard.delete(id);
+    }
     if (type === 'patch' || (type === 'put' && (value === undefined || value === null))) {
       this.touched.set(id, ++this.seq);
       this.flagged.add(id);
@@ -441,6 +449,7 @@ class ModelKeeper {
         grantedAt: this.now,
         untilMono,
         claimedAt: ++this.seq,
+        overtaken: false,
         before: { misses, releasedDue, holdServed },
       };
       const { fromSitemap, changed, urgent } = row.cls;
@@ -505,8 +514,10 @@ class ModelKeeper {
     const found = this.leaseOf(token);
     if (!found) return false;
     const { key, entry, lease } = found;
-    const touched = this.touchedSince(key, lease.claimedAt);
+    const byEvent = this.touchedSince(key, lease.claimedAt);
+    const touched = byEvent || lease.overtaken;
     const reading = row === null ? null : this.read(key, row);
+    if (touched && !byEvent) this.doubt(key, reading);
     if (reading !== null && this.isDue(reading)) {
       if (!touched) {
         lease.dueMinute = reading.minute;
@@ -627,34 +638,41 @@ class ModelKeeper {
   repair(key, row) {
     const asked = this.asked.get(key);
     this.asked.delete(key);
-    if (asked && this.touchedSince(key, asked.since)) {
+    const next = row === null ? null : this.read(key, row);
+    if (asked && (asked.overtaken || this.touchedSince(key, asked.since))) {
       // Still to be read: the read that was asked for does not count.
       if (asked.flaggedMono !== null) this.flagged.add(key);
+      if (asked.overtaken) this.doubt(key, next);
       return false;
     }
-    const changed = this.place(key, row === null ? null : this.read(key, row), false);
+    const changed = this.place(key, next, false);
     if (changed) this.overtake(key, this.entries.get(key)?.lease ?? null);
     return changed;
   }
 
   /**
-   * A read has put right what was kept: others under way may be older. They do not count, and the key is read again.
+   * A read has put right what was kept: others under way may be older, or newer, and do not count.
    *
-   * @param {string} key @param {{ claimedAt: number } | null} lease
+   * @param {string} key @param {Lease | null} lease
    */
   overtake(key, lease) {
     const asked = this.asked.get(key);
-    const reading = asked !== undefined && !this.touchedSince(key, asked.since);
-    const leased = lease !== null && !this.touchedSince(key, lease.claimedAt);
-    if (reading) asked.since = -1;
-    if (leased) lease.claimedAt = -1;
-    if (reading || leased) this.flagged.add(key);
+    if (asked && !this.touchedSince(key, asked.since)) asked.overtaken = true;
+    if (lease) lease.overtaken = true;
+  }
+
+  /** A read that another has overtaken: where it says something else, the key is read again. @param {string} key @param {Reading | null} next */
+  doubt(key, next) {
+    const kept = this.rows.get(key) ?? null;
+    const same =
+      kept && next && kept.minute === next.minute && identity(kept.cls) === identity(next.cls);
+    if (!same && (kept || next)) this.flagged.add(key);
   }
 
   /** A key is handed out to be read. @param {string} key @param {boolean} flagged */
   ask(key, flagged) {
     const flaggedMono = flagged ? this.mono : (this.asked.get(key)?.flaggedMono ?? null);
-    this.asked.set(key, { since: ++this.seq, mono: this.mono, flaggedMono });
+    this.asked.set(key, { since: ++this.seq, mono: this.mono, flaggedMono, overtaken: false });
   }
 
   /** Flagged keys first, then the head, each of it at most once a minute. @param {number} n */
@@ -679,7 +697,9 @@ class ModelKeeper {
     return keys;
   }
 
-  beginWalk() {
+  /** @param {'load' | 'verify'} kind */
+  beginWalk(kind) {
+    this.unheard.clear();
     const began = ++this.seq;
     const seen = new Set();
     const report = { scanned: 0, owned: 0, unowned: 0, missing: 0, mismatched: 0 };
@@ -695,7 +715,9 @@ class ModelKeeper {
           const had = this.rows.has(key);
           const changed = this.place(key, owned ? this.read(key, row) : null, false);
           if (changed) {
-            report[had ? 'mismatched' : 'missing']++;
+            const what = had ? 'mismatched' : 'missing';
+            report[what]++;
+            if (kind === 'verify') this.unheard.set(key, { version: row.version, report, what });
             this.overtake(key, this.entries.get(key)?.lease ?? null);
           }
           if (Number.isFinite(row.version)) {
@@ -707,6 +729,8 @@ class ModelKeeper {
         const suspects = [...this.rows.keys()].filter(
           (key) => !seen.has(key) && !this.touchedSince(key, began),
         );
+        // What was flagged and handed out before, this has read.
+        for (const asked of this.asked.values()) if (asked.since < began) asked.flaggedMono = null;
         for (const key of suspects) this.ask(key, false);
         return { ...report, suspects };
       },

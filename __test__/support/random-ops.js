@@ -568,7 +568,7 @@ function execute(subject, model, op, grants) {
 
 /** @param {any} subject @param {Model} model @param {Op} op @returns {[any, any]} */
 function walkBoth(subject, model, op) {
-  const walks = [subject.beginWalk(op.kind), model.beginWalk()];
+  const walks = [subject.beginWalk(op.kind), model.beginWalk(op.kind)];
   /** @param {any[]} part */
   const chunk = (part) => {
     const rows = [];

@@ -381,6 +381,7 @@ class Simulation {
         unread.delete(key);
         return handle.repair(key, row);
       },
+      readFailed: (/** @type {string} */ key) => handle.readFailed(key),
       setPhase: (/** @type {any[]} */ ...args) => handle.setPhase(...args),
       state: () => handle.state(),
       takeFeeder: () => handle.takeFeeder(),
@@ -632,6 +633,7 @@ class Simulation {
       this.must(trust.keeper.unverifiedRows === 0, 'exact, with unverified rows');
       this.must(!trust.keeper.verify?.repaired, 'exact, with missed writes');
       this.must(!this.mustResync, 'exact, without a walk since the last gap');
+      this.must(trust.keeper.awaitingRead === 0, 'exact, with keys that are to be read');
     }
     if (now.status === 'empty') {
       this.must(now.due === 0 && this.isWhole, 'empty, but not the whole table');
@@ -1066,6 +1068,8 @@ class Simulation {
     }
     Object.assign(this.table.faults, { staleReads: 0, slow: 0 });
     await this.pass(5_000);
+    // What could not be read is read again a minute later; until then the state says so.
+    if (this.process.main.state().trust.keeper.awaitingRead > 0) await this.pass(70_000);
     this.#mustEqual('after a gap');
   }
 

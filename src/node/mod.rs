@@ -726,6 +726,8 @@ fn begun(shared: &Shared, epoch: u64, load: bool) -> Result<f64> {
         if let Err(err) = fed(epoch, keeper) {
             return Some(Err(err));
         }
+        // The thread that changed the configuration may have ended before all rows were gone through.
+        keeper.reclassify(SLICE)?;
         keeper.abandon_walk();
         keeper.clean_marks(SLICE * 16).then(|| Ok(keeper.begin_walk(kind) as f64))
     });
@@ -860,6 +862,14 @@ pub fn repair(handle: u32, key: Utf16String, numbers: Option<&[f64]>, route: Opt
             let row = numbers.filter(|numbers| numbers.len() >= STRIDE).map(|numbers| unpack(numbers, routes));
             keeper.repair(&key, row.map(|(row, judge, _)| (row, judge)), version_of(numbers))
         }))
+    })
+}
+
+#[napi]
+pub fn read_failed(handle: u32, key: Utf16String) -> Result<()> {
+    feeding(handle, |keeper| {
+        keeper.read_failed(&wtf8(&key));
+        Ok(())
     })
 }
 

@@ -1,12 +1,13 @@
 //! Claims: the best rows, leased; and what becomes of the leases.
 
-use super::keeper::{Changed, Judge, Keeper, Kind, Read};
+use super::keeper::{Changed, Judge, Keeper, Kind, Reader};
 use super::lease::{Released, Token, Verdict};
 use super::order::{Merge, Place};
 use super::row::Row;
 use super::table::{NONE, RowId};
 use super::time::{Minute, start_of};
 use super::trust::Status;
+use super::watch::Touch;
 
 /// A due row, as told to others.
 #[derive(Clone, Debug, PartialEq)]
@@ -222,10 +223,14 @@ impl Keeper {
     pub fn confirm(&mut self, token: Token, row: Option<(Row, Judge)>, version: f64) -> bool {
         let Some(key) = self.leased_key(token) else { return false };
         let hash = self.table.hash(&key);
-        let found = self.table.find(hash, &key);
+        let found = self.find_settled(hash, &key);
         let target = row.filter(|_| self.owns(&key)).and_then(|(row, judge)| self.judge(&key, &row, judge, found));
         let due = target.as_ref().map(|(_, minute)| *minute).filter(|minute| *minute <= self.minute);
         let touched = self.leases.touched(token);
+        if touched == Touch::Read {
+            self.doubt(hash, &key, found, target);
+        }
+        let touched = touched != Touch::None;
         if !touched {
             let changed = self.change(hash, found, &key, target, Kind::Repair);
             self.note_version(hash, changed.row(found), version);
@@ -239,7 +244,7 @@ impl Keeper {
             if newer || self.walk.as_ref().is_some_and(|walk| walk.has_touched(hash)) {
                 self.mark_touched(hash, found, changed);
             }
-            self.overtake(hash, found, &key, changed, Read::Leased);
+            self.overtake(hash, found, &key, changed, Reader::Lease);
         }
         if let Some(due) = due {
             if !touched {

@@ -24,7 +24,7 @@ use super::time::{Minute, Now, due_minute};
 use super::trust::{Phase, Status, Trust};
 use super::version::RecentVersions;
 use super::walk::Walk;
-use super::watch::Watch;
+use super::watch::{Touch, Watch};
 
 /// Rows whose memory is read ahead at once: more would drive one another out of the cache.
 pub const WARMED: usize = 64;
@@ -95,11 +95,11 @@ impl Changed {
 
 /// Who has read a key from the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Read {
+pub(super) enum Reader {
     /// Whoever leased it.
-    Leased,
+    Lease,
     /// A walk, or whoever was to repair it.
-    Walked,
+    Feeder,
 }
 
 /// Whether a change is one that flows, or puts right what is kept.
@@ -574,7 +574,7 @@ impl Keeper {
         let found = self.table.find(hash, key);
         // A kept row is this node's, once what is not has been dropped after a change of nodes.
         if (found.is_none() || self.reclassify.is_some()) && !self.owns(key) {
-            self.touch(hash, found, key);
+            self.touch(hash, found, key, Touch::Event);
             let changed = self.change(hash, found, key, None, Kind::Repair);
             self.mark_touched(hash, found, changed);
             // Owned again, the key is not taken back to before this event.
@@ -588,7 +588,7 @@ impl Keeper {
         let target = match event {
             Event::Changed => {
                 self.trust.events_flagged += 1;
-                self.touch(hash, found, key);
+                self.touch(hash, found, key, Touch::Event);
                 self.mark_touched(hash, found, Changed::Nothing);
                 self.watch.flag(hash, key);
                 return Outcome::Ignored;
@@ -600,7 +600,7 @@ impl Keeper {
             self.trust.events_outdated += 1;
             return Outcome::Ignored;
         }
-        self.touch(hash, found, key);
+        self.touch(hash, found, key, Touch::Event);
         if let Some(row) = found {
             // Not so by an event that does not say what the row is now.
             self.set_verified(row);
@@ -636,36 +636,43 @@ impl Keeper {
         }
     }
 
-    /// An event has come for a key: whatever was read of it before is old. Returns whether anybody was reading it.
-    fn touch(&mut self, hash: u64, row: Option<RowId>, key: &[u8]) -> bool {
-        let leased = match row {
-            Some(row) => self.table.noted(row) && self.leases.touch(row, key),
-            None => self.leases.any_orphans() && self.leases.touch(NONE, key),
-        };
-        self.touch_watched(hash, row) || leased
+    /// Whatever was read of a key before may be old now.
+    fn touch(&mut self, hash: u64, row: Option<RowId>, key: &[u8], by: Touch) {
+        match row {
+            Some(row) if self.table.noted(row) => self.leases.touch(row, key, by),
+            None if self.leases.any_orphans() => self.leases.touch(NONE, key, by),
+            _ => {}
+        }
+        self.touch_watched(hash, row, by);
     }
 
     /// [`Self::touch`], but for leases.
-    fn touch_watched(&mut self, hash: u64, row: Option<RowId>) -> bool {
-        let Some(row) = row else { return self.watch.touch_unkept(hash, self.now.mono) };
-        let watched = self.table.watched(row);
-        if watched {
-            self.table.set_watched(row, false);
-            self.watch.touch_watched(hash, self.now.mono);
+    fn touch_watched(&mut self, hash: u64, row: Option<RowId>, by: Touch) {
+        match row {
+            None => self.watch.touch_unkept(hash, by, self.now.mono),
+            Some(row) if self.table.watched(row) => {
+                self.table.set_watched(row, false);
+                self.watch.touch_watched(hash, by, self.now.mono);
+            }
+            Some(_) => {}
         }
-        watched
     }
 
-    /// A read has put right what was kept. Whoever else is reading the key may have read it before, or after: his read does not count,
-    /// and the key is read once more.
-    pub(super) fn overtake(&mut self, hash: u64, found: Option<RowId>, key: &[u8], changed: Changed, by: Read) {
+    /// A read has put right what was kept: whoever else is reading the key may have read it before, or after.
+    pub(super) fn overtake(&mut self, hash: u64, found: Option<RowId>, key: &[u8], changed: Changed, by: Reader) {
         let row = changed.row(found);
-        let others = changed != Changed::Nothing
-            && match by {
-                Read::Leased => self.touch_watched(hash, row),
-                Read::Walked => self.touch(hash, row, key),
-            };
-        if others {
+        match by {
+            _ if changed == Changed::Nothing => {}
+            Reader::Lease => self.touch_watched(hash, row, Touch::Read),
+            Reader::Feeder => self.touch(hash, row, key, Touch::Read),
+        }
+    }
+
+    /// A read does not count, since another has put something else in place meanwhile. If what it says is not what is kept, nobody
+    /// can say which of the two is right: the key is read again.
+    pub(super) fn doubt(&mut self, hash: u64, key: &[u8], found: Option<RowId>, target: Option<(ClassKey, Minute)>) {
+        let kept = found.map(|row| (self.classes.get(self.table.class(row)).key, self.table.due(row)));
+        if kept != target {
             self.watch.flag(hash, key);
         }
     }
@@ -864,25 +871,41 @@ impl Keeper {
             key.clear();
             self.table.key_into(row, &mut key);
             let hash = self.table.hash(&key);
-            let target = self.owns(&key).then(|| {
-                let mut class = self.classes.get(self.table.class(row)).key;
-                class.route = self.route_of(&key).map_or(UNROUTED, |rule| self.rule_routes[rule]);
-                if !class.carried {
-                    class.cadence = self.cadence_of(class.route);
-                }
-                (class, self.table.due(row))
-            });
-            let watched = target.is_none() && self.table.watched(row);
-            let changed = self.change(hash, Some(row), &key, target, Kind::Repair);
-            if watched {
-                self.watch.touch_watched(hash, self.now.mono);
-            }
-            if let (Changed::Moved, Some(reclassify)) = (changed, &mut self.reclassify) {
-                reclassify.done.moved += 1;
-            }
-            self.count_lost(changed);
+            self.settle(hash, row, &key);
         }
         None
+    }
+
+    /// Puts a kept row where the configuration has it. Returns the row, if it is still kept.
+    fn settle(&mut self, hash: u64, row: RowId, key: &[u8]) -> Option<RowId> {
+        let target = self.owns(key).then(|| {
+            let mut class = self.classes.get(self.table.class(row)).key;
+            class.route = self.route_of(key).map_or(UNROUTED, |rule| self.rule_routes[rule]);
+            if !class.carried {
+                class.cadence = self.cadence_of(class.route);
+            }
+            (class, self.table.due(row))
+        });
+        let watched = target.is_none() && self.table.watched(row);
+        let changed = self.change(hash, Some(row), key, target, Kind::Repair);
+        if watched {
+            self.watch.touch_watched(hash, Touch::Event, self.now.mono);
+        }
+        if let (Changed::Moved, Some(reclassify)) = (changed, &mut self.reclassify) {
+            reclassify.done.moved += 1;
+        }
+        self.count_lost(changed);
+        changed.row(Some(row))
+    }
+
+    /// The row kept for a key, where the configuration has it: for whoever compares it with what was read. A row that a change of
+    /// the configuration has not come to yet would look like a missed write.
+    pub(super) fn find_settled(&mut self, hash: u64, key: &[u8]) -> Option<RowId> {
+        let found = self.table.find(hash, key);
+        match found {
+            Some(row) if self.reclassify.is_some() => self.settle(hash, row, key),
+            _ => found,
+        }
     }
 
     /// Counts a row that was dropped since another node owns it now.
@@ -978,6 +1001,7 @@ impl Keeper {
         self.epoch += 1;
         self.epoch_at = Some(self.now.wall);
         self.abandon_walk();
+        self.watch.abandon();
         self.epoch
     }
 

@@ -12,6 +12,7 @@ use ahash::RandomState;
 
 use super::table::{NONE, RowId};
 use super::time::{Minute, Now};
+use super::watch::Touch;
 
 /// How leases work. All of it may change at any time; leases already granted keep their end.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -63,8 +64,8 @@ struct Entry {
     state: State,
     /// The last token has run out, rather than been released.
     expired: bool,
-    /// Since the claim, an event or a newer read has touched the key.
-    touched: bool,
+    /// What has touched the key since the claim.
+    touched: Touch,
     memory: Memory,
     /// What the memory was before the claim, for a lease that is given back.
     before: Memory,
@@ -239,7 +240,7 @@ impl Leases {
             orphan: None,
             state: State::Idle,
             expired: false,
-            touched: false,
+            touched: Touch::None,
             memory: Memory::default(),
             before: Memory::default(),
             due: 0,
@@ -373,7 +374,7 @@ impl Leases {
         entry.due = due;
         entry.granted_at = now.wall;
         entry.walks = walks;
-        entry.touched = false;
+        entry.touched = Touch::None;
         entry.expired = false;
         entry.memory.hold_served = false;
         self.enter(id, State::Leased, until);
@@ -387,9 +388,9 @@ impl Leases {
         Some((entry.row, entry.orphan.as_deref()))
     }
 
-    /// Whether an event, or a newer read, has touched the key since this lease was granted.
-    pub fn touched(&self, token: Token) -> bool {
-        self.by_token.get(&token).is_some_and(|id| self.entries[*id as usize].touched)
+    /// What has touched the key since this lease was granted.
+    pub fn touched(&self, token: Token) -> Touch {
+        self.by_token.get(&token).map_or(Touch::None, |id| self.entries[*id as usize].touched)
     }
 
     /// How many walks had begun when this live lease was granted.
@@ -455,14 +456,12 @@ impl Leases {
         Some(until)
     }
 
-    /// An event, or a newer read, touched a key: what whoever leased it has read, or will have, may be older. Returns whether that
-    /// is news to a live lease.
-    pub fn touch(&mut self, row: RowId, key: &[u8]) -> bool {
-        let Some(id) = self.find(row, key) else { return false };
-        let entry = self.entry(id);
-        let news = entry.state == State::Leased && !entry.touched;
-        entry.touched = true;
-        news
+    /// Something touched a key: what whoever leased it has read may be older.
+    pub fn touch(&mut self, row: RowId, key: &[u8], by: Touch) {
+        if let Some(id) = self.find(row, key) {
+            let entry = self.entry(id);
+            entry.touched = entry.touched.max(by);
+        }
     }
 
     /// Whether any key without a row has an entry.

@@ -222,8 +222,8 @@ impl Keeper {
     /// Whether they are known to be what the table says.
     pub fn exact(&self) -> bool {
         let missed = self.trust.verify.is_some_and(|verify| verify.repaired > 0);
-        // A flagged key that nobody has read yet is one that is known to differ. One that cannot be read is in the report.
-        let unread = self.watch.waiting() > 0 || self.watch.overflowed();
+        // A key that must be read and has not been is one that is known to differ.
+        let unread = !self.watch.all_read() || self.watch.lost();
         self.live() && !self.resyncing && self.whole && self.unverified == 0 && !missed && !unread
     }
 
@@ -409,7 +409,7 @@ impl Keeper {
             epoch: self.epoch,
             epoch_at: self.epoch_at,
             unverified_rows: self.unverified,
-            awaiting_read: self.watch.waiting() + self.watch.suspects(),
+            awaiting_read: self.watch.unread(),
             invalid_rules: self.invalid_rules.clone(),
             ring: self.ring.nodes().to_vec(),
             bytes: self.bytes(),

@@ -178,6 +178,9 @@ pub struct Trust {
     pub verify: Option<WalkReport>,
     /// The last walk that followed a gap.
     pub last_resync: Option<WalkReport>,
+    /// It was the last verification.
+    #[serde(skip)]
+    pub resync_was_last: bool,
     /// The check of the head.
     pub top_check: TopCheck,
     /// Writes put right since the start.
@@ -201,7 +204,7 @@ impl Trust {
     /// Something more is known of what the last verification found. Returns whether there was one.
     pub(super) fn amend_verify(&mut self, amend: impl Fn(&mut WalkReport)) -> bool {
         let Some(verify) = &mut self.verify else { return false };
-        if let Some(resync) = self.last_resync.as_mut().filter(|resync| resync.at == verify.at) {
+        if let Some(resync) = self.last_resync.as_mut().filter(|_| self.resync_was_last) {
             amend(resync);
         }
         amend(verify);

@@ -4,11 +4,12 @@
 
 use std::collections::HashSet;
 
-use super::keeper::{Changed, Judge, Keeper, Kind, Read};
+use super::keeper::{Changed, Judge, Keeper, Kind, Reader};
 use super::late::Wrong;
 use super::row::Row;
 use super::table::{Mark, RowId};
 use super::trust::WalkReport;
+use super::watch::Touch;
 
 /// What a walk is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +118,7 @@ impl Keeper {
             self.trust.load_started_at = Some(self.now.wall);
         }
         self.walks += 1;
+        self.watch.walk_begun(self.walks);
         self.parity = !self.parity;
         self.walk = Some(Walk {
             id: self.walks,
@@ -148,7 +150,7 @@ impl Keeper {
 
     /// A row as the walk has read it. `version` is NaN where it has none.
     pub fn walk_row(&mut self, hash: u64, key: &[u8], row: &Row, judge: Judge, version: f64) {
-        let found = self.table.find(hash, key);
+        let found = self.find_settled(hash, key);
         let owned = match judge {
             Judge::Rules => self.owns(key),
             Judge::Host(said) => said.is_some(),
@@ -170,7 +172,7 @@ impl Keeper {
         let changed = self.change(hash, found, key, target, Kind::Repair);
         let gained = matches!(changed, Changed::Added(_)) && kind == WalkKind::Verify && self.is_gained(key);
         self.note_version(hash, changed.row(found), version);
-        self.overtake(hash, found, key, changed, Read::Walked);
+        self.overtake(hash, found, key, changed, Reader::Feeder);
         if let Some(row) = changed.row(found) {
             self.set_mark(row, Mark::Seen);
             self.set_verified(row);
@@ -218,7 +220,8 @@ impl Keeper {
         let walk = self.walk.as_mut()?;
         if walk.cursor.is_none() && !partial {
             // Those of an earlier walk that nobody has read: this one has seen them, or suspects them anew.
-            self.watch.forget_suspects();
+            self.watch.forget_suspects(walk.unseen as usize);
+            walk.suspects.reserve(walk.unseen as usize);
         }
         if walk.unseen > 0 {
             let mut slice = Vec::new();
@@ -259,6 +262,7 @@ impl Keeper {
             self.unheard.keep_only(walk.id);
             self.last_verified = walk.id;
             self.trust.verify = Some(*report);
+            self.trust.resync_was_last = self.resyncing;
             if self.resyncing {
                 self.trust.last_resync = Some(*report);
             }
@@ -267,7 +271,9 @@ impl Keeper {
             self.whole = !walk.gaining;
             // Rows gained through a change since it began may lie where it had been already.
             self.former_rings.drain(..walk.former_rings);
-            self.watch.walked();
+            if unreadable == 0 {
+                self.watch.walked(walk.id);
+            }
         }
         Some(Walked { report: walk.report, suspects: walk.suspects })
     }
@@ -305,26 +311,41 @@ impl Keeper {
         keys
     }
 
+    /// A key that was handed out could not be read: where it must be, because an event or a walk has said so, it is handed out again
+    /// by a head check a minute from now.
+    pub fn read_failed(&mut self, key: &[u8]) {
+        let hash = self.table.hash(key);
+        if let Some(row) = self.table.find(hash, key) {
+            self.table.set_watched(row, false);
+        }
+        self.watch.failed(hash, key, self.now.mono);
+    }
+
     /// A key has been read from the table: `row` is what is there, `version` its version or NaN. Returns whether what was kept was wrong; false, too, where an event
     /// came in between.
     pub fn repair(&mut self, key: &[u8], row: Option<(Row, Judge)>, version: f64) -> bool {
         let hash = self.table.hash(key);
-        let found = self.table.find(hash, key);
+        let found = self.find_settled(hash, key);
         if let Some(row) = found {
             self.table.set_watched(row, false);
         }
-        let (counts, suspect) = self.watch.read(hash, key);
-        if !counts {
-            return false;
-        }
+        let (touched, suspect) = self.watch.read(hash, key);
         let target = row.filter(|_| self.owns(key)).and_then(|(row, judge)| self.judge(key, &row, judge, found));
+        match touched {
+            Touch::None => {}
+            Touch::Read => {
+                self.doubt(hash, key, found, target);
+                return false;
+            }
+            Touch::Event => return false,
+        }
         let changed = self.change(hash, found, key, target, Kind::Repair);
         self.note_version(hash, changed.row(found), version);
         if let (Some(row), true) = (found, changed != Changed::Removed) {
             self.set_verified(row);
         }
         self.mark_touched(hash, found, changed);
-        self.overtake(hash, found, key, changed, Read::Walked);
+        self.overtake(hash, found, key, changed, Reader::Feeder);
         if changed == Changed::Nothing {
             return false;
         }

@@ -11,30 +11,56 @@ const FORGET_MS: f64 = 600_000.0;
 /// Flagged keys waiting to be read.
 const MOST_FLAGGED: usize = 65_536;
 
+/// What has happened to a key since a read of it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Touch {
+    /// Nothing.
+    #[default]
+    None,
+    /// Another read has put something else in place: which of the two is the newer nobody can say.
+    Read,
+    /// An event has come: it is newer.
+    Event,
+}
+
+/// A key that could not be read.
+struct Failed {
+    hash: u64,
+    key: Box<[u8]>,
+    /// When it is to be read again.
+    again_at: f64,
+    /// How many walks had begun.
+    walks: u64,
+}
+
 /// Keys that wait to be read, and keys that are being read. Kept rows being read carry a flag in their record; keys
 /// are otherwise told apart by their 64-bit hash.
 #[derive(Default)]
 pub struct Watch {
     flagged: VecDeque<Box<[u8]>>,
     is_flagged: HashSet<u64>,
+    /// Keys that could not be read.
+    failed: VecDeque<Failed>,
     /// Being read, and no row is kept for it; when it was handed out.
     unkept: ByHash<f64>,
-    /// Was being read when an event touched it; when that was.
-    touched: ByHash<f64>,
-    /// Being read since an event flagged it.
-    by_flag: ByHash<f64>,
+    /// Was being read when something touched it; when that was.
+    touched: ByHash<(Touch, f64)>,
+    /// Being read since it was flagged: when it was handed out, and how many walks had begun.
+    by_flag: ByHash<(Box<[u8]>, f64, u64)>,
     /// Being read since a walk did not see it.
     suspects: ByHash<f64>,
     checked: ByHash<f64>,
-    /// Keys were flagged that there was no room to remember.
-    overflowed: bool,
+    /// Keys were to be read and are not remembered any more: how many walks had begun when that last happened.
+    lost: Option<u64>,
+    /// How many walks have begun.
+    walks: u64,
 }
 
 impl Watch {
     /// A key is to be read.
     pub fn flag(&mut self, hash: u64, key: &[u8]) {
         if self.flagged.len() >= MOST_FLAGGED {
-            self.overflowed = true;
+            self.lost = Some(self.walks);
         } else if self.is_flagged.insert(hash) {
             self.flagged.push_back(key.into());
         }
@@ -42,12 +68,40 @@ impl Watch {
 
     /// The next flagged key: it is being read now.
     pub fn next_flagged(&mut self, mono: f64, hash: impl Fn(&[u8]) -> u64) -> Option<Box<[u8]>> {
+        while let Some(failed) = self.failed.pop_front_if(|failed| failed.again_at <= mono) {
+            self.flag(failed.hash, &failed.key);
+        }
         let key = self.flagged.pop_front()?;
         let hash = hash(&key);
         self.is_flagged.remove(&hash);
-        self.by_flag.insert(hash, mono);
+        self.by_flag.insert(hash, (key.clone(), mono, self.walks));
         self.touched.remove(&hash);
         Some(key)
+    }
+
+    /// A key that was handed out to be read could not be: where it must be read, it will be handed out again in a minute.
+    pub fn failed(&mut self, hash: u64, key: &[u8], mono: f64) {
+        self.unkept.remove(&hash);
+        self.touched.remove(&hash);
+        let must = self.by_flag.remove(&hash).is_some() | self.suspects.contains_key(&hash);
+        if !must || self.is_flagged.contains(&hash) {
+            return;
+        }
+        if self.failed.len() >= MOST_FLAGGED {
+            self.lost = Some(self.walks);
+        } else {
+            let again_at = mono + CHECK_EVERY_MS;
+            self.failed.push_back(Failed { hash, key: key.into(), again_at, walks: self.walks });
+        }
+    }
+
+    /// Whoever was reading reads no more: what was flagged is to be read by another.
+    pub fn abandon(&mut self) {
+        let mut keys: Vec<_> = std::mem::take(&mut self.by_flag).into_iter().collect();
+        keys.sort_unstable_by(|(_, a), (_, b)| a.0.cmp(&b.0));
+        for (hash, (key, ..)) in keys {
+            self.flag(hash, &key);
+        }
     }
 
     /// Whether the head check may look at this key again; if so it is taken as looked at.
@@ -76,72 +130,91 @@ impl Watch {
         self.touched.remove(&hash);
     }
 
-    /// A walk has seen the whole table since.
-    pub fn forget_suspects(&mut self) {
+    /// A walk has seen the whole table since; about so many keys it has not seen.
+    pub fn forget_suspects(&mut self, more: usize) {
         self.suspects.clear();
+        // A table that grows when it is large holds everybody up.
+        self.suspects.reserve(more);
     }
 
-    /// An event touched a kept row that was being read.
-    pub fn touch_watched(&mut self, hash: u64, mono: f64) {
-        self.touched.insert(hash, mono);
+    /// Something touched a kept row that was being read.
+    pub fn touch_watched(&mut self, hash: u64, by: Touch, mono: f64) {
+        self.touched.insert(hash, (by, mono));
     }
 
-    /// An event touched a key without a row. Returns whether it was being read.
-    pub fn touch_unkept(&mut self, hash: u64, mono: f64) -> bool {
-        let reading = !self.unkept.is_empty() && self.unkept.remove(&hash).is_some();
-        if reading {
-            self.touched.insert(hash, mono);
+    /// Something touched a key without a row.
+    pub fn touch_unkept(&mut self, hash: u64, by: Touch, mono: f64) {
+        if !self.unkept.is_empty() && self.unkept.remove(&hash).is_some() {
+            self.touched.insert(hash, (by, mono));
         }
-        reading
     }
 
-    /// A key has been read. Returns whether the read counts, and whether the key was a suspect. A flagged key whose
-    /// read does not count is flagged again.
-    pub fn read(&mut self, hash: u64, key: &[u8]) -> (bool, bool) {
+    /// A key has been read. Returns what has touched it meanwhile: anything, and the read does not count; and whether the key was a
+    /// suspect. A flagged key whose read does not count is flagged again.
+    pub fn read(&mut self, hash: u64, key: &[u8]) -> (Touch, bool) {
         self.unkept.remove(&hash);
         let suspect = self.suspects.remove(&hash).is_some();
         let flagged = self.by_flag.remove(&hash).is_some();
-        let touched = self.touched.remove(&hash).is_some();
-        if touched && flagged {
+        let touched = self.touched.remove(&hash).map_or(Touch::None, |(by, _)| by);
+        if touched != Touch::None && flagged {
             self.flag(hash, key);
         }
-        (!touched, suspect)
+        (touched, suspect)
     }
 
-    /// Keys waiting to be read.
-    pub fn waiting(&self) -> usize {
-        self.flagged.len()
+    /// Keys that must be read and have not been: suspects, and those flagged, being read since they were, or not to be read.
+    pub fn unread(&self) -> usize {
+        let flagged = self.is_flagged.iter().chain(self.by_flag.keys());
+        let unread = flagged.chain(self.failed.iter().map(|failed| &failed.hash));
+        self.suspects.len() + unread.filter(|hash| !self.suspects.contains_key(hash)).count()
     }
 
-    /// Suspects not read yet.
-    pub fn suspects(&self) -> usize {
-        self.suspects.len()
+    /// Whether there are none.
+    pub fn all_read(&self) -> bool {
+        self.suspects.is_empty() && self.flagged.is_empty() && self.by_flag.is_empty() && self.failed.is_empty()
     }
 
-    /// Whether flags were lost since this was last asked.
-    pub fn overflowed(&self) -> bool {
-        self.overflowed
+    /// Whether keys that must be read have been lost since the last whole walk.
+    pub fn lost(&self) -> bool {
+        self.lost.is_some()
     }
 
-    /// A walk has seen the whole table: lost flags are made good.
-    pub fn walked(&mut self) {
-        self.overflowed = false;
+    /// A walk begins: the `walks`-th.
+    pub fn walk_begun(&mut self, walks: u64) {
+        self.walks = walks;
     }
 
-    /// Forgets what nobody will ask for any more.
+    /// The `walks`-th walk has read the whole table: what was to be read when it began has been.
+    pub fn walked(&mut self, walks: u64) {
+        self.lost = self.lost.filter(|lost| *lost >= walks);
+        self.by_flag.retain(|_, (_, _, before)| *before >= walks);
+        self.failed.retain(|failed| failed.walks >= walks);
+    }
+
+    /// Forgets what nobody will answer any more.
     pub fn prune(&mut self, mono: f64) {
         self.checked.retain(|_, at| mono - *at < CHECK_EVERY_MS);
-        for map in [&mut self.unkept, &mut self.touched, &mut self.by_flag, &mut self.suspects] {
-            map.retain(|_, at| mono - *at < FORGET_MS);
+        self.unkept.retain(|_, at| mono - *at < FORGET_MS);
+        self.touched.retain(|_, (_, at)| mono - *at < FORGET_MS);
+        let before = self.by_flag.len() + self.suspects.len();
+        self.by_flag.retain(|_, (_, at, _)| mono - *at < FORGET_MS);
+        self.suspects.retain(|_, at| mono - *at < FORGET_MS);
+        if self.by_flag.len() + self.suspects.len() < before {
+            self.lost = Some(self.walks);
         }
     }
 
     /// Bytes allocated.
     pub fn bytes(&self) -> usize {
-        let maps = [&self.unkept, &self.touched, &self.by_flag, &self.suspects, &self.checked];
+        let maps = [&self.unkept, &self.suspects, &self.checked];
         maps.iter().map(|map| map.capacity() * 20).sum::<usize>()
+            + self.touched.capacity() * 28
+            + self.by_flag.capacity() * 41
             + self.is_flagged.capacity() * 10
             + self.flagged.capacity() * 16
+            + self.failed.capacity() * size_of::<Failed>()
             + self.flagged.iter().map(|key| key.len()).sum::<usize>()
+            + self.failed.iter().map(|failed| failed.key.len()).sum::<usize>()
+            + self.by_flag.values().map(|(key, ..)| key.len()).sum::<usize>()
     }
 }

@@ -133,7 +133,7 @@ pub struct Entry {
     pub until: f64,
     token: u64,
     expired: bool,
-    touched: bool,
+    touched: Touch,
     memory: Memory,
     before: Memory,
     due: u32,
@@ -246,6 +246,7 @@ struct Trust {
     partial_load: bool,
     verify: Option<Report>,
     last_resync: Option<Report>,
+    resync_was_last: bool,
     checked_at: Option<f64>,
     checked: u64,
     check_repaired: u64,
@@ -268,6 +269,13 @@ enum Wrong {
     Missing,
     Mismatched,
     Phantom,
+}
+
+#[derive(Clone, Copy, PartialEq, PartialOrd)]
+enum Touch {
+    None,
+    Read,
+    Event,
 }
 
 pub struct Expected {
@@ -326,8 +334,13 @@ pub struct Model {
     reclassify: Option<Reclassify>,
     to_read: VecDeque<KeyId>,
     reading: BTreeMap<KeyId, f64>,
-    touched: BTreeMap<KeyId, f64>,
+    touched: BTreeMap<KeyId, (Touch, f64)>,
     by_flag: BTreeMap<KeyId, f64>,
+    /// Keys that could not be read, and when they are to be read again.
+    failed: VecDeque<(f64, KeyId)>,
+    lost: bool,
+    /// What was to be read, and lost, when the walk under way began.
+    before_walk: (BTreeSet<KeyId>, BTreeSet<KeyId>, bool),
     suspects: BTreeMap<KeyId, f64>,
     /// Writes a verification put right: what was wrong, the version read (NaN: gone), of the walk under way or the last, and when.
     unheard: BTreeMap<KeyId, Unheard>,
@@ -473,6 +486,9 @@ impl Model {
             reading: BTreeMap::new(),
             touched: BTreeMap::new(),
             by_flag: BTreeMap::new(),
+            failed: VecDeque::new(),
+            lost: false,
+            before_walk: Default::default(),
             suspects: BTreeMap::new(),
             unheard: BTreeMap::new(),
             checked: BTreeMap::new(),
@@ -808,10 +824,10 @@ impl Model {
 
     fn touch(&mut self, key: KeyId, says_what: bool) {
         if let Some(entry) = self.leases.get_mut(&key) {
-            entry.touched = true;
+            entry.touched = Touch::Event;
         }
         if self.reading.remove(&key).is_some() {
-            self.touched.insert(key, self.now.mono);
+            self.touched.insert(key, (Touch::Event, self.now.mono));
         }
         if says_what {
             self.verified(key);
@@ -911,8 +927,7 @@ impl Model {
     /// The last verification's report, and its copy where it was a resync.
     fn verified_reports(&mut self) -> Vec<&mut Report> {
         let Some(verify) = &mut self.trust.verify else { return Vec::new() };
-        let at = verify.at;
-        let resync = self.trust.last_resync.as_mut().filter(|resync| resync.at == at);
+        let resync = self.trust.last_resync.as_mut().filter(|_| self.trust.resync_was_last);
         std::iter::once(verify).chain(resync).collect()
     }
 
@@ -921,17 +936,48 @@ impl Model {
         if did == Did::Nothing {
             return;
         }
-        let mut others = false;
-        if leases && let Some(entry) = self.leases.get_mut(&key) {
-            others = entry.state == State::Leased && !entry.touched;
-            entry.touched = true;
+        if leases
+            && let Some(entry) = self.leases.get_mut(&key)
+            && entry.touched == Touch::None
+        {
+            entry.touched = Touch::Read;
         }
         if self.reading.remove(&key).is_some() {
-            self.touched.insert(key, self.now.mono);
-            others = true;
+            self.touched.insert(key, (Touch::Read, self.now.mono));
         }
-        if others {
+    }
+
+    /// A read that another has overtaken: where they differ, the key is read again.
+    fn doubt(&mut self, key: KeyId, target: &Option<(Class, u32)>) {
+        let kept = self.class(key).map(|(class, minute)| (class.clone(), minute));
+        if kept != *target {
             self.flag(key);
+        }
+    }
+
+    /// A kept row that a change of the configuration has not come to yet is first put where it belongs.
+    fn settle_row(&mut self, key: KeyId) {
+        if self.reclassify.is_none() || !self.rows.contains_key(&key) {
+            return;
+        }
+        if !self.owns(key) {
+            if self.reading.contains_key(&key) {
+                self.touched.insert(key, (Touch::Event, self.now.mono));
+            }
+            self.drop_lost(key);
+            return;
+        }
+        let (class, minute) = self.class(key).expect("it is kept");
+        let mut class = class.clone();
+        let (route, cadence) = self.route_of(key);
+        class.route = route;
+        if !class.carried {
+            class.cadence = cadence;
+        }
+        if self.change(key, Some((class, minute)), false) == Did::Moved
+            && let Some(going) = &mut self.reclassify
+        {
+            going.moved += 1;
         }
     }
 
@@ -1032,7 +1078,7 @@ impl Model {
                 until: 0.0,
                 token: 0,
                 expired: false,
-                touched: false,
+                touched: Touch::None,
                 before_walk: false,
                 memory: Memory::default(),
                 before: Memory::default(),
@@ -1057,7 +1103,7 @@ impl Model {
             entry.memory.hold_served = false;
             entry.state = State::Leased;
             entry.until = mono + settings.lease_ms;
-            entry.touched = false;
+            entry.touched = Touch::None;
             entry.before_walk = false;
             entry.expired = false;
             entry.due = row.minute;
@@ -1082,9 +1128,14 @@ impl Model {
 
     pub fn confirm(&mut self, token: u64, read: &Read) -> bool {
         let Some(key) = self.leased_key(token) else { return false };
+        self.settle_row(key);
         let target = self.wanted(key, read);
         let due = target.as_ref().map(|(_, minute)| *minute).filter(|minute| *minute <= self.minute());
         let touched = self.leases[&key].touched;
+        if touched == Touch::Read {
+            self.doubt(key, &target);
+        }
+        let touched = touched != Touch::None;
         if !touched {
             self.learn_version(key, read);
             let did = self.change(key, target, false);
@@ -1205,25 +1256,7 @@ impl Model {
             let Some(key) = self.next_to_reclassify() else {
                 return Some(self.reclassify.take().map_or((0, 0), |going| (going.moved, going.dropped)));
             };
-            if !self.owns(key) {
-                if self.reading.contains_key(&key) {
-                    self.touched.insert(key, self.now.mono);
-                }
-                self.drop_lost(key);
-                continue;
-            }
-            let (class, minute) = self.class(key).expect("it is kept");
-            let mut class = class.clone();
-            let (route, cadence) = self.route_of(key);
-            class.route = route;
-            if !class.carried {
-                class.cadence = cadence;
-            }
-            if self.change(key, Some((class, minute)), false) == Did::Moved
-                && let Some(going) = &mut self.reclassify
-            {
-                going.moved += 1;
-            }
+            self.settle_row(key);
         }
         None
     }
@@ -1261,6 +1294,8 @@ impl Model {
         for entry in self.leases.values_mut() {
             entry.before_walk = true;
         }
+        let failed = self.failed.iter().map(|(_, key)| *key).collect();
+        self.before_walk = (self.by_flag.keys().copied().collect(), failed, self.lost);
     }
 
     pub fn abandon_walk(&mut self) {
@@ -1274,6 +1309,7 @@ impl Model {
             Judged::Host(said) => said.is_some(),
         };
         let gained = self.is_gained(key);
+        self.settle_row(key);
         let Some(walk) = &mut self.walk else { return };
         walk.report.scanned += 1;
         *(if owned { &mut walk.report.owned } else { &mut walk.report.unowned }) += 1;
@@ -1365,6 +1401,7 @@ impl Model {
             self.unheard.retain(|_, unheard| unheard.under_way);
             self.unheard.values_mut().for_each(|unheard| unheard.under_way = false);
             self.trust.verify = Some(report.clone());
+            self.trust.resync_was_last = self.resyncing;
             if self.resyncing {
                 self.trust.last_resync = Some(report.clone());
             }
@@ -1372,6 +1409,12 @@ impl Model {
         self.any_walk_ended = true;
         if !partial {
             self.whole = !walk.gaining;
+            if unreadable == 0 {
+                let (by_flag, failed, lost) = std::mem::take(&mut self.before_walk);
+                self.by_flag.retain(|key, _| !by_flag.contains(key));
+                self.failed.retain(|(_, key)| !failed.contains(key));
+                self.lost &= !lost;
+            }
             // What a change of nodes during the walk gained, the next walk finds.
             self.former.drain(..walk.former);
         }
@@ -1381,15 +1424,26 @@ impl Model {
     pub fn head_check(&mut self, n: usize) -> Vec<KeyId> {
         let mono = self.now.mono;
         self.checked.retain(|_, at| mono - *at < MINUTE);
-        for map in [&mut self.touched, &mut self.by_flag, &mut self.suspects] {
+        self.touched.retain(|_, (_, at)| mono - *at < TEN_MINUTES);
+        let before = self.by_flag.len() + self.suspects.len();
+        for map in [&mut self.by_flag, &mut self.suspects] {
             map.retain(|_, at| mono - *at < TEN_MINUTES);
+        }
+        if self.by_flag.len() + self.suspects.len() < before {
+            self.lost = true;
+            self.before_walk.2 = false;
         }
         let rows = &self.rows;
         self.reading.retain(|key, at| rows.contains_key(key) || mono - *at < TEN_MINUTES);
         let mut keys = Vec::new();
         while keys.len() < n {
+            while self.failed.front().is_some_and(|(at, _)| *at <= mono) {
+                let (_, key) = self.failed.pop_front().expect("just seen");
+                self.flag(key);
+            }
             let Some(key) = self.to_read.pop_front() else { break };
             self.by_flag.insert(key, mono);
+            self.before_walk.0.remove(&key);
             keys.push(key);
         }
         for row in self.top(n).rows {
@@ -1409,18 +1463,33 @@ impl Model {
         keys
     }
 
+    /// The key was handed out, and could not be read.
+    pub fn read_failed(&mut self, key: KeyId) {
+        self.reading.remove(&key);
+        self.touched.remove(&key);
+        let must = self.by_flag.remove(&key).is_some() | self.suspects.contains_key(&key);
+        if must && !self.to_read.contains(&key) {
+            self.before_walk.1.remove(&key);
+            self.failed.push_back((self.now.mono + MINUTE, key));
+        }
+    }
+
     pub fn repair(&mut self, key: KeyId, read: &Read) -> bool {
+        self.settle_row(key);
         self.reading.remove(&key);
         let suspect = self.suspects.remove(&key).is_some();
         let flagged = self.by_flag.remove(&key).is_some();
-        if self.touched.remove(&key).is_some() {
+        let target = self.wanted(key, read);
+        if let Some((by, _)) = self.touched.remove(&key) {
             if flagged {
                 self.flag(key);
+            }
+            if by == Touch::Read {
+                self.doubt(key, &target);
             }
             return false;
         }
         self.learn_version(key, read);
-        let target = self.wanted(key, read);
         let gained = self.is_gained(key);
         let did = self.change(key, target, false);
         self.verified(key);
@@ -1471,6 +1540,12 @@ impl Model {
             self.phase = Phase::Starting;
         }
         self.abandon_walk();
+        // What was flagged and is being read, another is to read.
+        let mut keys: Vec<KeyId> = std::mem::take(&mut self.by_flag).into_keys().collect();
+        keys.sort_by(|a, b| self.keys[*a].bytes.cmp(&self.keys[*b].bytes));
+        for key in keys {
+            self.flag(key);
+        }
         self.epoch
     }
 
@@ -1529,12 +1604,21 @@ impl Model {
         sum
     }
 
+    fn awaiting_read(&self) -> usize {
+        let keys = self.to_read.iter().chain(self.by_flag.keys()).chain(self.failed.iter().map(|(_, key)| key));
+        keys.filter(|key| !self.suspects.contains_key(key)).count() + self.suspects.len()
+    }
+
     pub fn exact(&self) -> bool {
         self.phase == Phase::Live
             && !self.resyncing
             && self.whole
             && self.rows.values().all(|kept| !kept.unverified)
             && self.to_read.is_empty()
+            && self.by_flag.is_empty()
+            && self.failed.is_empty()
+            && self.suspects.is_empty()
+            && !self.lost
             && self.trust.verify.as_ref().is_none_or(|verify| verify.repaired == 0)
     }
 
@@ -1661,7 +1745,7 @@ impl Model {
             "repairedTotal": trust.repaired, "lateTotal": trust.late, "gainedTotal": trust.gained, "lostTotal": trust.lost,
             "lastError": trust.last_error, "epoch": self.epoch, "epochAt": self.epoch_at,
             "unverifiedRows": self.rows.values().filter(|kept| kept.unverified).count(),
-            "awaitingRead": self.to_read.len() + self.suspects.len(), "invalidRules": self.invalid,
+            "awaitingRead": self.awaiting_read(), "invalidRules": self.invalid,
             "ring": self.ring, "carriedRows": self.carried_rows(),
         });
         for (name, value) in more.as_object().expect("an object") {

@@ -600,6 +600,7 @@ fn small_step(world: &mut World, draw: &mut Draw, host: bool) {
             // Somebody else's turn; or the answer never comes.
             match draw.below(8) {
                 0 => world.reads.push_back((key, then)),
+                1 if draw.once_in(2) => world.read_failed(key),
                 1 => {}
                 _ => {
                     let read = read(draw, world, host, key, &then);

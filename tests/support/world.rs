@@ -382,6 +382,12 @@ impl World {
         }
     }
 
+    pub fn read_failed(&mut self, key: KeyId) {
+        log!(self, "read_failed key {key}");
+        self.keeper.read_failed(&self.keys[key].bytes);
+        self.model.read_failed(key);
+    }
+
     pub fn repair(&mut self, key: KeyId, read: &Read) -> bool {
         log!(self, "repair key {key} with {read:?}");
         let keys = self.keys.clone();
