@@ -55,9 +55,15 @@ function startHandOver({ table, keeper, nodes, token, log, lookMs = LOOK_MS }) {
       const ring = JSON.stringify(account.ring);
       if (!live || ring === settled) continue;
       if (ring !== seen) {
+        // At the start there is no write under way that was meant for another ring.
+        since = seen === '' ? Number.NEGATIVE_INFINITY : performance.now();
         seen = ring;
-        since = performance.now();
         failures = 0;
+      }
+      // On its own, it owns all there is.
+      if (account.ring.length === 1) {
+        settled = ring;
+        continue;
       }
       const began = performance.now();
       const { moved, waiting, failed, busyMs } = await pass().catch((error) => {
