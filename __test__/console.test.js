@@ -687,6 +687,29 @@ describe('the console in a browser', { skip, concurrency: 4 }, () => {
       assert.equal(await host.stop(), 0);
     });
 
+    test('after a sleep of the device what was known before is old at once, until the next answer', async (t) => {
+      const host = await startHost(['--sample', '500', '--workers', '1']);
+      const page = watch(t, await openPage(browser, { expected: NO_SUCCESS }));
+      await page.clock.install();
+      await page.goto(`${host.url}/console/`);
+      await untilText(page, '#trusted .headline', /Yes, exact/);
+      host.child.kill('SIGSTOP');
+      try {
+        await page.clock.fastForward(10 * MINUTE);
+        assert.equal(await textOf(page, '#serving .headline strong'), 'Not known');
+        assert.equal(await textOf(page, '#trusted .headline strong'), 'No, they are old');
+        assert.match(await textOf(page, '#banner'), /10 min old/);
+        assert.equal(await page.locator('#pause').isVisible(), false);
+      } finally {
+        host.child.kill('SIGCONT');
+      }
+      await until('an answer', async () => {
+        await page.clock.runFor(1_000);
+        return /Yes, exact/.test(await textOf(page, '#trusted .headline'));
+      });
+      assert.equal(await host.stop(), 0);
+    });
+
     test('before the first answer there are no numbers, and no 0 in their place', async (t) => {
       const host = await startHost(['--sample', '0', '--workers', '1']);
       const page = await open(t, host.url, '', { expected: NO_SUCCESS });
@@ -941,6 +964,48 @@ describe('the console in a browser', { skip, concurrency: 4 }, () => {
       await page.getByRole('button', { name: 'Sign out' }).click();
       await token.waitFor();
       assert.equal(await page.evaluate(() => sessionStorage.length), 0);
+      assert.equal(await host.stop(), 0);
+    });
+
+    test('one that wants a name and a password gets them; an account that may not look is told so', async (t) => {
+      const host = await startHost(['--sample', '10', '--workers', '1']);
+      const server = http.createServer(async (request, response) => {
+        const given = String(request.headers.authorization).replace(/^Basic /, '');
+        const who = Buffer.from(given, 'base64').toString();
+        const isFile = /^\/console\//.test(String(request.url));
+        const status = isFile || who === 'admin:pässword' ? 200 : who === 'guest:guest' ? 403 : 401;
+        if (status === 200) {
+          const answered = await fetch(host.url + request.url);
+          const type = answered.headers.get('content-type') ?? '';
+          response.writeHead(answered.status, { 'content-type': type });
+          response.end(await answered.text());
+        } else {
+          // With a challenge the browser would ask by a dialog of its own.
+          response.writeHead(status).end('{}');
+        }
+      });
+      await new Promise((resolve) => server.listen(0, '127.0.0.1', () => resolve(undefined)));
+      try {
+        const { port } = /** @type {import('node:net').AddressInfo} */ (server.address());
+        const page = await open(t, `http://127.0.0.1:${port}`, '', { expected: NO_SUCCESS });
+        for (const [user, password, said] of /** @type {[string, string, RegExp][]} */ ([
+          ['admin', 'wrong', /not accepted/],
+          ['guest', 'guest', /may not look at the queue/],
+        ])) {
+          await page.getByLabel('User name').fill(user);
+          await page.getByLabel('Password').fill(password);
+          await page.keyboard.press('Enter');
+          await untilText(page, '#sign-in-why', said);
+        }
+        assert.equal(await page.getByLabel('Token').isVisible(), true);
+        await page.getByLabel('User name').fill('admin');
+        await page.getByLabel('Password').fill('pässword');
+        await page.keyboard.press('Enter');
+        await untilText(page, '#trusted .headline', /Yes, exact/);
+      } finally {
+        server.close();
+        server.closeAllConnections();
+      }
       assert.equal(await host.stop(), 0);
     });
   });

@@ -4,6 +4,8 @@
  */
 
 const SESSION_KEY = 'queue-console-authorization';
+/** While a browser itself asks for a name and a password, the question waits; a deadline would close its dialog. */
+const SIGN_IN_WITHIN_MS = 60_000;
 const base = new URL(
   document.querySelector('meta[name="queue-api"]')?.getAttribute('content') ?? '../',
   document.baseURI,
@@ -33,6 +35,9 @@ export function elapsed(since) {
   return Math.max(0, performance.now() - since.steady, Date.now() - since.wall);
 }
 
+/** Whether the host has answered to these credentials, or to none. */
+let isKnown = false;
+
 /**
  * @typedef {{ kind: 'answer', status: number, document: any, sent: Moment }} Answered
  * @typedef {{ kind: 'sign-in', scheme: string, status: number, tried: boolean, sent: Moment }} SignIn
@@ -46,6 +51,7 @@ export async function ask(path, { body, withinMs = 4_000, not } = {}) {
   // From when the question goes out: the answer may be as old as that, and never older.
   const sent = moment();
   const authorization = credentials();
+  const limit = isKnown ? withinMs : SIGN_IN_WITHIN_MS;
   /** @type {Record<string, string>} */
   const headers = { accept: 'application/json' };
   if (authorization !== null) headers.authorization = authorization;
@@ -60,16 +66,17 @@ export async function ask(path, { body, withinMs = 4_000, not } = {}) {
       cache: 'no-store',
       credentials: 'same-origin',
       redirect: 'error',
-      signal: AbortSignal.timeout(withinMs),
+      signal: AbortSignal.timeout(limit),
     });
     text = await response.text();
   } catch (error) {
     const late = /** @type {Error} */ (error).name === 'TimeoutError';
-    const why = late ? `no answer within ${withinMs / 1_000} s` : 'the connection failed';
+    const why = late ? `no answer within ${limit / 1_000} s` : 'the connection failed';
     return { kind: 'failure', status: null, why, sent };
   }
   const { status } = response;
-  if (status === 401 || status === 403) {
+  isKnown = status !== 401 && status !== 403;
+  if (!isKnown) {
     const scheme = (response.headers.get('www-authenticate') ?? '').split(/[\s,]/, 1)[0];
     const tried = authorization !== null;
     return { kind: 'sign-in', scheme: scheme.toLowerCase(), status, tried, sent };
@@ -105,6 +112,7 @@ function credentials() {
 /** @param {string | null} authorization */
 function keep(authorization) {
   kept = authorization;
+  isKnown = false;
   try {
     if (authorization === null) sessionStorage.removeItem(SESSION_KEY);
     else sessionStorage.setItem(SESSION_KEY, authorization);

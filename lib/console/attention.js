@@ -22,7 +22,7 @@ export function judgeAttention(view) {
   /** @type {Trouble[]} */
   let items;
   // What was wrong before may be so no longer.
-  if (view.failure) items = [{ level: 'bad', is: noAnswer(view) }];
+  if (!view.isAnswering) items = [{ level: 'bad', is: noAnswer(view) }];
   else items = view.scope === 'cluster' ? clusterTroubles(view) : nodeTroubles(view);
   if (Math.abs(view.aheadMs) > CLOCKS_APART_MS) {
     const side = view.aheadMs > 0 ? 'ahead of' : 'behind';

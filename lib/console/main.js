@@ -1,6 +1,6 @@
 /** The page: which view is shown, when it asks again, and what is said when no answer comes. */
 
-import { ask, isSignedIn, PATHS, signOut } from './api.js';
+import { ask, elapsed, isSignedIn, moment, PATHS, signOut } from './api.js';
 import { judgeAttention } from './attention.js';
 import { one, scrollable, setHidden, setText, show } from './dom.js';
 import { createKeyForm } from './key-form.js';
@@ -16,6 +16,7 @@ import { announce, showVerdict } from './verdicts.js';
 const REFRESH_MS = 5_000;
 /** The host gives each node two seconds, and more than one at once. */
 const CLUSTER_WITHIN_MS = 8_000;
+const SOON_MS = 3_000;
 
 const sources = { node: new Source('node'), cluster: new Source('cluster') };
 /** @type {boolean | null} Whether the host has a cluster route; null until it has answered. */
@@ -24,6 +25,7 @@ let hasCluster = null;
 let view = null;
 /** @type {import('./api.js').SignIn | null} What the host wants before it answers. */
 let wanted = null;
+const begun = moment();
 /** Answers to an earlier question than the latest are dropped. */
 let turn = 0;
 /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -71,8 +73,7 @@ function readHash() {
 /** Where the address names no view, one question tells whether there is more than one node to look at. */
 async function begin() {
   if (view === null && readHash().named === null) {
-    show(one('#banner'), ['Asking …']);
-    setHidden(one('#banner'), false);
+    showAsking();
     takeCluster(await askCluster());
     if (wanted) {
       render();
@@ -193,7 +194,11 @@ function momentText({ numbers, document }) {
 
 /** All that changes with time alone. */
 function tick() {
-  if (wanted || view === null) return;
+  if (wanted) return;
+  if (view === null) {
+    showAsking();
+    return;
+  }
   const known = source().view();
   one('#content').classList.toggle('old', known.numbers !== null && !known.isFresh);
   one('#content').classList.toggle('silent', known.document !== null && !known.isAnswering);
@@ -209,27 +214,34 @@ function tick() {
   showTitle(known);
 }
 
+/** Before the first answer. */
+function showAsking() {
+  const banner = one('#banner');
+  const ms = elapsed(begun);
+  banner.className = 'banner';
+  show(banner, [ms < SOON_MS ? 'Asking …' : `Asking … no answer for ${roughly(ms)} yet.`]);
+  setHidden(banner, false);
+}
+
 /** @param {import('./source.js').View} known */
 function showBanner(known) {
   const banner = one('#banner');
-  const { failure, numbers, ageMs, isFresh, document } = known;
+  const { failure, numbers, ageMs, isFresh, isAnswering, document } = known;
   if (!document && !failure) {
-    banner.className = 'banner';
-    show(banner, ['Asking …']);
-    setHidden(banner, false);
+    showAsking();
     return;
   }
   if (isFresh) {
     setHidden(banner, true);
     return;
   }
-  const what = failure
-    ? say`${nameOrHost(known)} cannot be reached: ${failure.why}. `
-    : numbers === document
-      ? ['No answer has come in time. ']
-      : known.scope === 'cluster'
-        ? say`There is no total now, for want of ${list(without(document))}. `
-        : ['There are no numbers now. '];
+  /** @type {import('./text.js').Parts} */
+  let what = ['There are no numbers now. '];
+  if (failure) what = say`${nameOrHost(known)} cannot be reached: ${failure.why}. `;
+  else if (!isAnswering || numbers === document) what = ['No answer has come in time. '];
+  else if (known.scope === 'cluster') {
+    what = say`There is no total now, for want of ${list(without(document))}. `;
+  }
   const last = numbers
     ? say`The numbers below, in grey, are ${{ strong: `${roughly(ageMs ?? 0)} old` }}.`
     : ['There are no earlier numbers to show.'];
@@ -244,7 +256,7 @@ function showTitle(known) {
   const who = view === 'cluster' ? ['cluster of ', counted(ring().length, 'node')] : nameOf(known);
   show(one('#who'), known.document ? who : []);
   const due = known.numbers?.now.due;
-  const start = known.failure
+  const start = !known.isAnswering
     ? 'No answer'
     : !known.isFresh
       ? 'No numbers'

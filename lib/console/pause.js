@@ -40,9 +40,9 @@ export function createPause(viewOf, after) {
 
   return {
     /** @param {import('./source.js').View} view */
-    show({ scope, document, failure }) {
+    show({ scope, document, isAnswering }) {
       const paused = document?.now?.paused;
-      setHidden(button, scope !== 'node' || typeof paused !== 'boolean' || failure !== null);
+      setHidden(button, scope !== 'node' || typeof paused !== 'boolean' || !isAnswering);
       setText(button, paused ? 'Resume claims …' : 'Pause claims …');
     },
   };

@@ -33,9 +33,9 @@ export function nameOf({ document, scope }) {
 
 /** @param {View} view @returns {Verdict} */
 export function judgeServing(view) {
-  const { document, failure } = view;
+  const { document } = view;
   if (!document) return { level: 'unknown', headline: 'Not known', why: [noAnswer(view)] };
-  if (failure) {
+  if (!view.isAnswering) {
     const before = view.scope === 'cluster' ? clusterServing(document) : nodeServing(document);
     const then = say`When it last answered, ${[roughly(view.answerAgeMs ?? 0)]} ago: ${lower(before.headline)}.`;
     return { level: 'unknown', headline: 'Not known', why: [noAnswer(view), then] };
@@ -50,7 +50,9 @@ function lower(text) {
 
 /** @param {View} view @returns {Parts} */
 export function noAnswer(view) {
-  if (!view.failure) return ['No answer yet.'];
+  if (!view.document && !view.failure) return ['No answer yet.'];
+  // As after a sleep of this device, before the next question is answered.
+  if (!view.failure) return ['No answer has come in time.'];
   return say`${nameOrHost(view)} does not answer: ${view.failure.why}.`;
 }
 

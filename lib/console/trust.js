@@ -18,18 +18,18 @@ export function judgeNumbers(view) {
     ? say`The last ones are from ${at(momentOf(numbers))}, ${[roughly(ageMs ?? 0)]} ago, and shown in grey.`
     : ['There are none from before either.'];
   if (!document) return { level: 'unknown', headline: 'Not known', why: [noAnswer(view)] };
-  if (failure) {
+  if (failure || (!numbers && !view.isAnswering)) {
     const headline = numbers ? 'No, they are old' : 'No numbers';
     return { level: 'bad', headline, why: [noAnswer(view), last] };
   }
-  if (numbers !== document) {
+  if (numbers !== document && view.isAnswering) {
     const headline = view.scope === 'cluster' ? 'No total' : 'No numbers now';
     return { level: 'bad', headline, why: [...whyNone(view), last] };
   }
   if (!view.isFresh) {
     const why = view.isOldAtHome
       ? say`What the node answers with is ${[duration(Number(document.trust.stateAgeMs))]} old.`
-      : ['No answer has come since.'];
+      : noAnswer(view);
     return { level: 'bad', headline: 'No, they are old', why: [why, last] };
   }
   const asOf = say`As of ${at(momentOf(numbers))}.`;
