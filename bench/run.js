@@ -41,6 +41,8 @@ const { QueueKeeper } = require('..');
 
 const NAME = 'bench';
 const CLAIM = 20;
+/** Events made at once. */
+const PORTION = 1_000;
 const PRIORITY = {
   sitemapBoost: 2,
   changedHeadStart: 1,
@@ -53,6 +55,7 @@ const HELP = `npm run bench -- [options]
   --seed 1          of the corpus
   --rounds 5        rounds in turns, of which the median is shown
   --alone           this keeper only, for sizes that the plain-JS one does not fit
+  --only load,apply some of: memory load growth apply claim read threads snapshot; writes nothing
   --quick           20,000 rows, under 20 seconds: shows that all of it runs, judges nothing, writes nothing
   --out FILE        where the figures go (default results/core.json)`;
 
@@ -333,10 +336,14 @@ async function growth(bench) {
   ];
 }
 
-/** Random reschedules of kept rows. @param {Bench} bench @returns {Promise<Figure[]>} */
+/**
+ * Random reschedules of kept rows. The events are made a thousand at a time, just before they are applied: a subscription's listener
+ * gets them fresh, too. The keepers take turns with each thousand, so that what else the machine does befalls them alike.
+ * @param {Bench} bench @returns {Promise<Figure[]>}
+ */
 async function applies(bench) {
   const { native, js } = bench;
-  const n = bench.quick ? 10_000 : Math.min(200_000, bench.count);
+  const portions = Math.ceil((bench.quick ? 10_000 : 200_000) / PORTION);
   const buffered = newRounds();
   const single = newRounds();
   /** ns an event. @param {Event[]} events @param {(event: Event) => void} listener */
@@ -353,21 +360,22 @@ async function applies(bench) {
     native.applyAll(one);
   };
   const listen = (/** @type {Event} */ event) => native.apply(event);
+  const listenToJs = (/** @type {Event} */ event) => js && listenJs(js, event);
   for (let round = 0; round <= bench.rounds; round++) {
     bench.stage(round === 0 ? 'apply, warm-up' : `apply, round ${round}`);
-    const many = makeEvents(bench, n, round);
-    const few = makeEvents(bench, Math.ceil(n / 4), round);
-    const turns = [
-      () => buffered.ours.push(timed(many.mine, listen)),
-      () => js && buffered.js.push(timed(many.yours, (event) => listenJs(js, event))),
-      () => single.ours.push(timed(few.mine, alone)),
-      () => js && single.js.push(timed(few.yours, (event) => listenJs(js, event))),
-    ];
-    if (round % 2) turns.reverse();
-    for (const turn of turns) {
-      bench.gc();
-      await breathe();
-      turn();
+    bench.gc();
+    await breathe();
+    for (let portion = 0; portion < portions; portion++) {
+      for (const [rounds, listener] of /** @type {const} */ ([
+        [buffered, listen],
+        [single, alone],
+      ])) {
+        const { mine, yours } = makeEvents(bench, PORTION, round);
+        const turns = [() => rounds.ours.push(timed(mine, listener))];
+        if (js) turns.push(() => rounds.js.push(timed(yours, listenToJs)));
+        if (portion % 2) turns.reverse();
+        for (const turn of turns) turn();
+      }
     }
     if (round === 0) for (const { ours, js } of [buffered, single]) ours.length = js.length = 0;
   }
@@ -636,6 +644,18 @@ async function snapshot(bench) {
 
 // ---- The run
 
+/** @type {Record<string, (bench: Bench) => Promise<Figure[]>>} */
+const STAGES = {
+  memory,
+  load,
+  growth,
+  apply: applies,
+  claim: claims,
+  read: reads,
+  threads,
+  snapshot,
+};
+
 async function main() {
   const { values } = parseArgs({
     options: {
@@ -646,6 +666,7 @@ async function main() {
       out: { type: 'string' },
       alone: { type: 'boolean', default: false },
       quick: { type: 'boolean', default: false },
+      only: { type: 'string' },
       help: { type: 'boolean', default: false },
     },
   });
@@ -659,7 +680,11 @@ async function main() {
   const seed = Number(values.seed);
   const classes = Number(values.classes);
   mustBeWhole({ rows: count, rounds, seed, classes });
-  const out = values.out ?? (quick ? null : path.join(__dirname, 'results', 'core.json'));
+  const only = values.only?.split(',') ?? Object.keys(STAGES);
+  const unknown = only.filter((name) => !(name in STAGES));
+  if (unknown.length > 0) throw new Error(`no such stage: ${unknown}; --help lists them`);
+  const out =
+    values.out ?? (quick || values.only ? null : path.join(__dirname, 'results', 'core.json'));
   const takes = quick
     ? 'under 20 seconds'
     : `about ${Math.max(1, Math.round((count * rounds) / 1_700_000))} minutes`;
@@ -696,8 +721,9 @@ async function main() {
   };
   /** @type {Figure[]} */
   const figures = [];
-  for (const measure of [memory, load, growth, applies, claims, reads, threads, snapshot]) {
-    figures.push(...(await measure(bench)));
+  // The rows get in with the first stage.
+  for (const name of new Set(['memory', ...only])) {
+    figures.push(...(await STAGES[name](bench)));
     bench.gc();
   }
   const corpusIs = {
