@@ -46,7 +46,7 @@ function nextTime() {
 }
 
 /**
- * @typedef {{ key: string, type: 'put' | 'patch' | 'delete' | 'invalidate', value?: any }} Write
+ * @typedef {{ key: string, type: 'put' | 'patch' | 'delete' | 'invalidate' | 'message', value?: any }} Write
  * @typedef {{ value: any, version: number } | { value: null, version: number }} Entry
  */
 
@@ -108,6 +108,11 @@ class TableDouble {
     return this.#add(context, { key, type: 'invalidate' });
   }
 
+  /** @param {string} key @param {any} message @param {any} [context] */
+  publish(key, message, context = {}) {
+    return this.#add(context, { key, type: 'message', value: message });
+  }
+
   /** @param {any} context @param {Write} write */
   #add(context, write) {
     const wrong = LONGS.find((name) => typeof write.value?.[name] === 'bigint');
@@ -119,6 +124,11 @@ class TableDouble {
 
   /** @param {Write} write @param {number} version */
   apply({ key, type, value }, version) {
+    if (type === 'message') {
+      const known = this.#entries.get(key)?.version ?? version;
+      this.#tell({ id: key, type, value, version: known, localTime: nextTime() });
+      return;
+    }
     const audit = this.#audit.get(key) ?? [];
     this.#audit.set(key, audit);
     const newer = audit.filter((one) => one.version > version);
@@ -141,16 +151,19 @@ class TableDouble {
   /** @param {any} event */
   #tell(event) {
     this.#recent = [...this.#recent.slice(1 - OVERLAP), event];
-    for (const subscription of this.#subscriptions) {
-      setImmediate(() => {
-        if (!this.#subscriptions.has(subscription) || subscription.stalled) return;
-        try {
-          subscription.listener({ ...event });
-        } catch {
-          // Harper logs it.
-        }
-      });
-    }
+    for (const subscription of this.#subscriptions) this.#deliver(subscription, event);
+  }
+
+  /** @param {any} subscription @param {any} event */
+  #deliver(subscription, event) {
+    setImmediate(() => {
+      if (!this.#subscriptions.has(subscription) || subscription.stalled) return;
+      try {
+        subscription.listener({ ...event });
+      } catch {
+        // Harper logs it.
+      }
+    });
   }
 
   // Listening
@@ -168,7 +181,7 @@ class TableDouble {
       for (const [id, { value, version }] of current) listener({ id, type: 'put', value, version });
       subscription.stalled = current.length === MOST_CURRENT;
     } else {
-      for (const event of this.#recent) setImmediate(() => listener({ ...event }));
+      for (const event of this.#recent) this.#deliver(subscription, event);
     }
     await turn();
     return subscription;
