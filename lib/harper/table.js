@@ -12,7 +12,7 @@
  * - A row whose key is the empty string is written like any other, but no read of it ever answers, nor does any
  *   read after it in that thread.
  * - A row that cannot be decoded is logged by Harper and read as none.
- * - Each worker has its own clock, some ms from the others', and a write is dropped where the row bears a later time.
+ * - Each worker has its own clock, up to a millisecond from the others', and a write is dropped where its row bears a later time.
  * - Without `replicateFrom: false` a read of another node's row asks that node, and may never answer.
  */
 
