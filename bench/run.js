@@ -41,8 +41,9 @@ const { QueueKeeper } = require('..');
 
 const NAME = 'bench';
 const CLAIM = 20;
-/** Events made at once. */
+/** Events made at once, and how many times before the other keeper's turn. */
 const PORTION = 1_000;
+const PORTIONS = 10;
 const PRIORITY = {
   sitemapBoost: 2,
   changedHeadStart: 1,
@@ -131,20 +132,25 @@ function listenJs(keeper, event) {
   keeper.apply(event.id, event.type === 'put' ? event.value : null);
 }
 
-/** Random reschedules of kept rows, once for each keeper: neither sees a string that the other has hashed. @param {Bench} bench @param {number} n @param {number} round */
-function makeEvents(bench, n, round) {
+/** Random reschedules of kept rows. @param {Bench} bench @param {number} from @param {number} n @param {number} round */
+function eventsOf({ rows, epoch }, from, n, round) {
   /** @type {Event[]} */
-  const mine = [];
-  /** @type {Event[]} */
-  const yours = [];
-  for (let j = 0; j < n; j++) {
-    const i = bench.rows.nth(bench.touched++);
-    const key = bench.rows.key(i);
-    const value = bench.rows.reschedule(i, bench.epoch, round);
-    mine.push(eventOf(key, value));
-    if (bench.js) yours.push(eventOf(key, value));
+  const events = [];
+  for (let at = from; at < from + n; at++) {
+    const i = rows.nth(at);
+    events.push(eventOf(rows.key(i), rows.reschedule(i, epoch, round)));
   }
-  return { mine, yours };
+  return events;
+}
+
+/** The same ones for each keeper: neither sees a string that the other has hashed. @param {Bench} bench @param {number} n @param {number} round */
+function makeEvents(bench, n, round) {
+  const from = bench.touched;
+  bench.touched += n;
+  return {
+    mine: eventsOf(bench, from, n, round),
+    yours: bench.js ? eventsOf(bench, from, n, round) : [],
+  };
 }
 
 /** Rows as a walk reads them. @param {Bench} bench @param {number} from */
@@ -338,21 +344,14 @@ async function growth(bench) {
 
 /**
  * Random reschedules of kept rows. The events are made a thousand at a time, just before they are applied: a subscription's listener
- * gets them fresh, too. The keepers take turns with each thousand, so that what else the machine does befalls them alike.
+ * gets them fresh, too. The keepers take turns every ten thousand, so that what else the machine does befalls them alike.
  * @param {Bench} bench @returns {Promise<Figure[]>}
  */
 async function applies(bench) {
   const { native, js } = bench;
-  const portions = Math.ceil((bench.quick ? 10_000 : 200_000) / PORTION);
+  const turns = bench.quick ? 1 : 20;
   const buffered = newRounds();
   const single = newRounds();
-  /** ns an event. @param {Event[]} events @param {(event: Event) => void} listener */
-  const timed = (events, listener) => {
-    const at = now();
-    for (const event of events) listener(event);
-    native.size; // The last events of a buffer are flushed inside the time.
-    return ((now() - at) / events.length) * 1e6;
-  };
   /** @type {Event[]} */
   const one = [];
   const alone = (/** @type {Event} */ event) => {
@@ -365,16 +364,27 @@ async function applies(bench) {
     bench.stage(round === 0 ? 'apply, warm-up' : `apply, round ${round}`);
     bench.gc();
     await breathe();
-    for (let portion = 0; portion < portions; portion++) {
+    for (let turn = 0; turn < turns; turn++) {
       for (const [rounds, listener] of /** @type {const} */ ([
         [buffered, listen],
         [single, alone],
       ])) {
-        const { mine, yours } = makeEvents(bench, PORTION, round);
-        const turns = [() => rounds.ours.push(timed(mine, listener))];
-        if (js) turns.push(() => rounds.js.push(timed(yours, listenToJs)));
-        if (portion % 2) turns.reverse();
-        for (const turn of turns) turn();
+        const from = bench.touched;
+        bench.touched += PORTION * PORTIONS;
+        /** ns an event of each portion. @param {number[]} into @param {(event: Event) => void} hear */
+        const timed = (into, hear) => {
+          for (let portion = 0; portion < PORTIONS; portion++) {
+            const events = eventsOf(bench, from + portion * PORTION, PORTION, round);
+            const at = now();
+            for (const event of events) hear(event);
+            native.size; // The last events of a buffer are flushed inside the time.
+            into.push(((now() - at) / PORTION) * 1e6);
+          }
+        };
+        const both = [() => timed(rounds.ours, listener)];
+        if (js) both.push(() => timed(rounds.js, listenToJs));
+        if (turn % 2) both.reverse();
+        for (const each of both) each();
       }
     }
     if (round === 0) for (const { ours, js } of [buffered, single]) ours.length = js.length = 0;
