@@ -316,6 +316,8 @@ class HarperDouble {
   #workers = [];
   #lines = /** @type {string[]} */ ([]);
   #starts = 0;
+  #writes = 0;
+  #isBeingWritten = false;
   #next = 0;
   #create;
   #folder;
@@ -371,7 +373,8 @@ class HarperDouble {
     };
     const say = (/** @type {string} */ line) => this.#lines.push(line);
     const options = Object.assign(new EventEmitter(), {
-      getAll: () => ({ ...structuredClone(this.#options), database }),
+      getAll: () =>
+        this.#isBeingWritten ? undefined : { ...structuredClone(this.#options), database },
     });
     const scope = Object.assign(new EventEmitter(), {
       options,
@@ -431,11 +434,24 @@ class HarperDouble {
 
   /** @param {Record<string, any>} changes */
   async setOptions(changes) {
+    // Every other time the file is read while it is being written: its section is gone, then there is a new one.
+    this.#isBeingWritten = this.#writes % 2 === 0;
+    this.#writes += 1;
     for (const [name, value] of Object.entries(changes)) {
       if (value === null) delete this.#options[name];
       else this.#options[name] = value;
-      for (const { options } of this.#workers) options.emit('change', [name], value);
+      if (!this.#isBeingWritten) this.#tellWorkers('change', [name], value);
     }
+    if (!this.#isBeingWritten) return;
+    this.#tellWorkers('remove');
+    await new Promise((resolve) => setImmediate(resolve));
+    this.#isBeingWritten = false;
+    this.#tellWorkers('ready');
+  }
+
+  /** @param {any[]} event */
+  #tellWorkers(...event) {
+    for (const { options } of this.#workers) options.emit(...event);
   }
 
   log() {

@@ -130,15 +130,19 @@ class HarperQueue extends EventEmitter {
   /** @param {any} scope */
   #follow(scope) {
     let due = false;
-    scope.options.on('change', () => {
+    const soon = () => {
       if (due) return;
       due = true;
       // One event for each option: all of them are in the file by now, but not yet here.
       setImmediate(() => {
         due = false;
-        if (!this.#leaving) this.reload();
+        // A file that is read while it is being written has no such section.
+        if (!this.#leaving && scope.options.getAll() !== undefined) this.reload();
       });
-    });
+    };
+    scope.options.on('change', soon);
+    // What comes in the place of a section that was gone for a moment.
+    scope.options.on('ready', soon);
     // A file that is no YAML: without a listener, it would end the worker.
     scope.on('error', (/** @type {Error} */ { message }) =>
       this.#log('error', `the options before stay: ${message}`),
