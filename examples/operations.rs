@@ -55,6 +55,21 @@ impl Random {
     }
 }
 
+fn load(keys: &[String], random: &mut Random) -> Keeper {
+    let mut config = Config::default();
+    // As good as none of the time passes that a key is held after its release.
+    config.leases.release_grace_ms = 0.0;
+    let mut keeper = Keeper::new(config, NOW);
+    let hasher = keeper.hasher();
+    keeper.begin_walk(WalkKind::Load);
+    for key in keys {
+        let row = random.row();
+        keeper.walk_row(hasher.hash(key.as_bytes()), key.as_bytes(), &row, Judge::Rules, f64::NAN);
+    }
+    while keeper.end_walk(false, 0, 100_000).is_none() {}
+    keeper
+}
+
 fn main() {
     let mut args = std::env::args().skip(1);
     let what = args.next().unwrap_or_else(|| "apply".into());
@@ -68,20 +83,20 @@ fn main() {
             format!("https://www.example-retail.com/product/{words}-{id}?color={colour}|desktop")
         })
         .collect();
-    let mut keeper = Keeper::new(Config::default(), NOW);
-    let hasher = keeper.hasher();
-    keeper.begin_walk(WalkKind::Load);
-    let start = std::time::Instant::now();
-    for key in &keys {
-        let row = random.row();
-        keeper.walk_row(hasher.hash(key.as_bytes()), key.as_bytes(), &row, Judge::Rules, f64::NAN);
-    }
     let each = |start: std::time::Instant, times: u64| start.elapsed().as_nanos() as f64 / times as f64;
+    let start = std::time::Instant::now();
+    let mut keeper = load(&keys, &mut random);
+    let hasher = keeper.hasher();
     eprintln!("load {:.0} ns a row, {:.1} B a row", each(start, rows), keeper.bytes() as f64 / rows as f64);
-    while keeper.end_walk(false, 0, 100_000).is_none() {}
     let start = std::time::Instant::now();
     let mut done = 0;
     match what.as_str() {
+        "load" => {
+            while done < times {
+                std::hint::black_box(load(&keys, &mut random));
+                done += 1;
+            }
+        }
         "apply" => {
             while done < times {
                 let batch: Vec<(&[u8], u64, Row)> = (0..64)
@@ -99,9 +114,14 @@ fn main() {
         }
         "claim" => {
             while done < times {
+                let passed = done as f64;
+                keeper.advance(Now { wall: NOW.wall + passed, mono: passed });
                 let claim = keeper.claim(20);
+                assert_eq!(claim.tokens.len(), 20, "too few rows are due: take more rows");
                 for ((key, _), token) in claim.jobs.iter().zip(&claim.tokens) {
-                    keeper.apply(key, Event::Put(Row::due_at(NOW.wall + 1e8), Judge::Rules), f64::NAN);
+                    // Due again at once: the queue must not run dry, however many are claimed.
+                    let due = NOW.wall - random.below(600) as f64 * 60_000.0;
+                    keeper.apply(key, Event::Put(Row::due_at(due), Judge::Rules), f64::NAN);
                     keeper.release(key, Some(*token));
                 }
                 done += 1;
