@@ -349,6 +349,8 @@ export interface State {
       snapshotMs: number | null;
       epoch: number;
       epochAt: number | null;
+      /** ms since the feeder last said that it lives (`beat`); null where none does. `exact` is false after 2,000, and where it has gone. */
+      feederSilentMs: number | null;
       unverifiedRows: number;
       awaitingRead: number;
       invalidRules: { index: number; what: string }[];

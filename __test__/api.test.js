@@ -1032,6 +1032,34 @@ describe('walks, head checks and repairs', () => {
     assert.equal(keeper.describe('page')?.dueAt, LATER.nextRenderTime);
   });
 
+  test('a feeder that has not been heard of for two seconds, or has gone, makes the state inexact; one without a pulse does not', () => {
+    const keeper = manual();
+    keeper.takeFeeder();
+    keeper.beginWalk('load').end();
+    keeper.setPhase('live');
+    const fed = () => [keeper.state().trust.exact, trustOf(keeper).feederSilentMs];
+    keeper.setNow(START + 10_000);
+    assert.deepEqual(fed(), [true, null]);
+    keeper.beat();
+    keeper.setNow(START + 12_000);
+    assert.deepEqual(fed(), [true, 2_000]);
+    keeper.setNow(START + 12_001);
+    assert.deepEqual(fed(), [false, 2_001]);
+    keeper.beat();
+    assert.deepEqual(fed(), [true, 0]);
+    keeper.vacate();
+    assert.deepEqual(fed(), [false, null]);
+    assert.equal(keeper.feederSilenceMs, Number.POSITIVE_INFINITY);
+    assert.deepEqual([keeper.seizeFeeder(5_000), keeper.seizeFeeder(5_000)], [true, false]);
+    const former = keeper.takeFeeder();
+    keeper.setNow(START + 20_000);
+    const next = keeper.takeFeeder();
+    assert.equal(next, former + 1);
+    keeper.beat();
+    keeper.vacate(former);
+    assert.equal(keeper.feederSilenceMs, 0, 'a former feeder’s leaving is no matter');
+  });
+
   test('what must be read and has not been makes the state inexact, until it is read or a walk has read it', () => {
     const keeper = manual();
     keeper.applyAll([put('page', LATER), { type: 'patch', id: 'page' }]);

@@ -149,6 +149,7 @@ const KEEPER = {
   snapshotMs: number,
   epoch: count,
   epochAt: number,
+  feederSilentMs: number,
   unverifiedRows: count,
   awaitingRead: count,
   invalidRules: ruleList,

@@ -37,8 +37,6 @@ struct Inner {
     keeper: Keeper,
     /// The time of a clock that is moved by hand.
     manual: Option<Now>,
-    /// When the feeder last said that it lives, by the monotonic clock; none where nobody feeds.
-    beat: Option<f64>,
 }
 
 /// What time it is: by hand, or by the machine's clocks, the monotonic one counted from `start`.
@@ -54,7 +52,7 @@ impl Shared {
     pub fn new(config: Config, manual: Option<f64>) -> Shared {
         let start = Instant::now();
         let manual = manual.map(|wall| Now { wall, mono: 0.0 });
-        let inner = Inner { keeper: Keeper::new(config, now(manual, start)), manual, beat: None };
+        let inner = Inner { keeper: Keeper::new(config, now(manual, start)), manual };
         Shared { inner: Mutex::new(inner), poisoned: AtomicBool::new(false), start, reporter: AtomicU64::new(0) }
     }
 
@@ -119,47 +117,6 @@ impl Shared {
                 return Err(Failure::Poisoned);
             }
         }
-    }
-
-    /// What is known of the feeder's pulse, its epoch, and the time by the monotonic clock.
-    fn pulse<R>(&self, f: impl FnOnce(&mut Option<f64>, u64, f64) -> R) -> Result<R, Failure> {
-        let mut inner = self.lock()?;
-        let (epoch, mono) = (inner.keeper.epoch(), now(inner.manual, self.start).mono);
-        Ok(f(&mut inner.beat, epoch, mono))
-    }
-
-    /// The feeder of this epoch lives; nothing where another has taken over.
-    pub fn beat(&self, epoch: u64) -> Result<(), Failure> {
-        self.pulse(|beat, current, mono| {
-            if epoch == current && epoch != 0 {
-                *beat = Some(mono);
-            }
-        })
-    }
-
-    /// The feeder of this epoch is gone, or going; nothing where another has taken over.
-    pub fn vacate(&self, epoch: u64) -> Result<(), Failure> {
-        self.pulse(|beat, current, _| {
-            if epoch == current {
-                *beat = None;
-            }
-        })
-    }
-
-    /// How long the feeder has not said that it lives, in ms; without end where nobody feeds.
-    pub fn silence(&self) -> Result<f64, Failure> {
-        self.pulse(|beat, _, mono| beat.map_or(f64::INFINITY, |beat| mono - beat))
-    }
-
-    /// True where the feeder was silent for longer than `silence` ms: to one caller only, who then has as long to take over.
-    pub fn seize(&self, silence: f64) -> Result<bool, Failure> {
-        self.pulse(|beat, _, mono| {
-            let free = beat.is_none_or(|beat| mono - beat > silence);
-            if free {
-                *beat = Some(mono);
-            }
-            free
-        })
     }
 
     /// Moves a clock that is moved by hand; false where there is none. Leases see only the way forward.
@@ -236,25 +193,6 @@ mod tests {
         assert_eq!(seen.join().expect("it does not panic"), Some(Ok(1)));
         let other = Config { max_listed: 7, ..Config::default() };
         assert!(open("shared-test", Some(other), None).is_none());
-    }
-
-    #[test]
-    fn a_silent_feeder_s_place_is_seized_once_and_its_late_beats_do_not_count() {
-        let shared = Shared::new(Config::default(), Some(0.0));
-        let take = || shared.with(|keeper| keeper.take_feeder()).expect("whole");
-        assert_eq!(shared.silence(), Ok(f64::INFINITY));
-        assert_eq!((shared.beat(0), shared.silence()), (Ok(()), Ok(f64::INFINITY)));
-        assert_eq!((shared.seize(5_000.0), shared.seize(5_000.0)), (Ok(true), Ok(false)));
-        let first = take();
-        assert_eq!(shared.set_now(5_000.0), Ok(true));
-        assert_eq!(shared.seize(5_000.0), Ok(false));
-        assert_eq!(shared.beat(first), Ok(()));
-        assert_eq!(shared.set_now(10_001.0), Ok(true));
-        assert_eq!((shared.silence(), shared.seize(5_000.0)), (Ok(5_001.0), Ok(true)));
-        let second = take();
-        assert_eq!(shared.set_now(11_001.0), Ok(true));
-        assert_eq!((shared.beat(first), shared.vacate(first), shared.silence()), (Ok(()), Ok(()), Ok(1_000.0)));
-        assert_eq!((shared.vacate(second), shared.seize(5_000.0)), (Ok(()), Ok(true)));
     }
 
     #[test]

@@ -10,6 +10,8 @@ import { at, counted, duration, isNumber, list, roughly, say } from './text.js';
  */
 
 const YOUNG_MS = 2 * 60_000;
+/** After so long a silence of the feeder the numbers are not exact. */
+const SILENT_MS = 2_000;
 
 /** @param {View} view @returns {Verdict} */
 export function judgeNumbers(view) {
@@ -119,6 +121,11 @@ function inexactKeeper(keeper, now) {
   /** @type {Parts[]} */
   const why = [];
   if (!keeper) return [['the answer does not say why.']];
+  if (keeper.feederSilentMs > SILENT_MS) {
+    why.push(
+      say`the worker that feeds the queue has not been heard of for ${[duration(keeper.feederSilentMs)]}: events may be on their way.`,
+    );
+  }
   if (keeper.resyncing)
     why.push(['the subscription was interrupted, and the table is being walked again.']);
   if (keeper.unverifiedRows > 0) {
@@ -128,7 +135,7 @@ function inexactKeeper(keeper, now) {
   }
   if (keeper.awaitingRead > 0) {
     why.push([
-      `${counted(keeper.awaitingRead, 'row')} changed in a way that the event did not tell, and wait to be read.`,
+      `${counted(keeper.awaitingRead, 'row')} known to differ wait to be read from the table.`,
     ]);
   }
   if (keeper.partialLoad)

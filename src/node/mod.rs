@@ -901,23 +901,26 @@ pub fn expect_feeder(handle: u32) -> Result<()> {
 /// The feeder lives. Nothing where this handle does not feed, or no longer.
 #[napi]
 pub fn beat(handle: u32) -> Result<()> {
-    call(handle, |native, shared| shared.beat(native.epoch.get()).map_err(failed))
+    call(handle, |native, shared| shared.with(|keeper| keeper.beat(native.epoch.get())).map_err(failed))
 }
 
 /// The feeder of this epoch, or this handle, is gone or going: nobody need wait for its silence.
 #[napi]
 pub fn vacate(handle: u32, epoch: Option<f64>) -> Result<()> {
-    call(handle, |native, shared| shared.vacate(epoch.map_or(native.epoch.get(), |epoch| epoch as u64)).map_err(failed))
+    call(handle, |native, shared| {
+        let epoch = epoch.map_or(native.epoch.get(), |epoch| epoch as u64);
+        shared.with(|keeper| keeper.vacate(epoch)).map_err(failed)
+    })
 }
 
 #[napi]
 pub fn feeder_silence(handle: u32) -> Result<f64> {
-    call(handle, |_, shared| shared.silence().map_err(failed))
+    with(handle, |keeper| keeper.feeder_silence())
 }
 
 #[napi]
 pub fn seize_feeder(handle: u32, silence: f64) -> Result<bool> {
-    call(handle, |_, shared| shared.seize(silence).map_err(failed))
+    with(handle, |keeper| keeper.seize_feeder(silence))
 }
 
 #[napi]

@@ -16,6 +16,7 @@ use super::late::Unheard;
 use super::lease::Leases;
 use super::order::Merge;
 use super::owner::Ring;
+use super::pulse::Pulse;
 use super::route::{InvalidRule, Routes, url_of};
 use super::row::{Row, given};
 use super::snapshot::ImageHead;
@@ -173,6 +174,7 @@ pub struct Keeper {
     pub(super) whole: bool,
     pub(super) epoch: u64,
     pub(super) epoch_at: Option<f64>,
+    pub(super) pulse: Pulse,
     pub(super) trust: Trust,
 }
 
@@ -215,6 +217,7 @@ impl Keeper {
             whole: true,
             epoch: 0,
             epoch_at: None,
+            pulse: Pulse::None,
             trust: Trust::default(),
         };
         keeper.versions.advance(now.mono);
@@ -1003,6 +1006,34 @@ impl Keeper {
         self.abandon_walk();
         self.watch.abandon();
         self.epoch
+    }
+
+    /// The feeder of this epoch lives; nothing where another has taken over.
+    pub fn beat(&mut self, epoch: u64) {
+        if epoch == self.epoch && epoch != 0 {
+            self.pulse = Pulse::At(self.now.mono);
+        }
+    }
+
+    /// The feeder of this epoch is gone, or going; nothing where another has taken over.
+    pub fn vacate(&mut self, epoch: u64) {
+        if epoch == self.epoch && self.pulse != Pulse::None {
+            self.pulse = Pulse::Vacant;
+        }
+    }
+
+    /// How long the feeder has not said that it lives, in ms; without end where nobody feeds.
+    pub fn feeder_silence(&self) -> f64 {
+        self.pulse.silence(self.now.mono)
+    }
+
+    /// True where the feeder was silent for longer than `silence` ms: to one caller only, who then has as long to take over.
+    pub fn seize_feeder(&mut self, silence: f64) -> bool {
+        let free = self.feeder_silence() > silence;
+        if free {
+            self.pulse = Pulse::At(self.now.mono);
+        }
+        free
     }
 
     /// The epoch of the feeder; 0 before there was one.

@@ -18,6 +18,7 @@ pub mod metrics;
 pub mod order;
 pub mod owner;
 pub mod pages;
+pub mod pulse;
 pub mod records;
 pub mod route;
 pub mod row;

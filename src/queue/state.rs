@@ -159,6 +159,8 @@ pub struct KeeperReport {
     pub trust: Trust,
     pub epoch: u64,
     pub epoch_at: Option<f64>,
+    /// ms since the feeder last said that it lives; none where none does.
+    pub feeder_silent_ms: Option<f64>,
     pub unverified_rows: u64,
     pub awaiting_read: usize,
     pub invalid_rules: Vec<InvalidRule>,
@@ -224,7 +226,9 @@ impl Keeper {
         let missed = self.trust.verify.is_some_and(|verify| verify.repaired > 0);
         // A key that must be read and has not been is one that is known to differ.
         let unread = !self.watch.all_read() || self.watch.lost();
-        self.live() && !self.resyncing && self.whole && self.unverified == 0 && !missed && !unread
+        // Whoever should feed may have events that have not come here.
+        let unfed = self.pulse.is_lost(self.now.mono);
+        self.live() && !self.resyncing && self.whole && self.unverified == 0 && !missed && !unread && !unfed
     }
 
     /// Rates over the last ten whole minutes, or over as many as there have been; `None` before the first is over.
@@ -408,6 +412,7 @@ impl Keeper {
             trust: self.trust.clone(),
             epoch: self.epoch,
             epoch_at: self.epoch_at,
+            feeder_silent_ms: Some(self.feeder_silence()).filter(|ms| ms.is_finite()),
             unverified_rows: self.unverified,
             awaiting_read: self.watch.unread(),
             invalid_rules: self.invalid_rules.clone(),

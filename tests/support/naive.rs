@@ -1743,7 +1743,7 @@ impl Model {
             "lastResync": trust.last_resync.as_ref().map(Report::json),
             "topCheck": {"at": trust.checked_at, "checked": trust.checked, "repaired": trust.check_repaired},
             "repairedTotal": trust.repaired, "lateTotal": trust.late, "gainedTotal": trust.gained, "lostTotal": trust.lost,
-            "lastError": trust.last_error, "epoch": self.epoch, "epochAt": self.epoch_at,
+            "lastError": trust.last_error, "epoch": self.epoch, "epochAt": self.epoch_at, "feederSilentMs": Value::Null,
             "unverifiedRows": self.rows.values().filter(|kept| kept.unverified).count(),
             "awaitingRead": self.awaiting_read(), "invalidRules": self.invalid,
             "ring": self.ring, "carriedRows": self.carried_rows(),
