@@ -13,10 +13,12 @@ const NEXT = 20;
 /** Not a literal in the call: the types are checked where it is not installed. */
 const PACKAGE = 'better-sqlite3';
 
-/** Null where it is not installed (bench/README.md). */
+/** Null where it is not installed, or not built (bench/README.md). */
 function loadSqlite() {
   try {
-    return require(PACKAGE);
+    const Sqlite = require(PACKAGE);
+    new Sqlite(':memory:').close();
+    return Sqlite;
   } catch {
     return null;
   }
