@@ -301,6 +301,8 @@ describe('what is made of the metrics', () => {
     for (const name of names) assert.match(metrics, new RegExp(`^${name}[ {]`, 'm'), name);
     assert.match(text, /valueLocation: now\.due\n/);
     assert.equal(typeof busy().state().now.due, 'number');
+    // While nothing is known, a busy fleet is not cut.
+    assert.match(text, /\n {2}fallback:\n(?: {4}.*\n)* {4}behavior: currentReplicasIfHigher\n/);
   });
 
   test('the rules are right, and fire when they should', { skip }, () => {
