@@ -70,7 +70,16 @@ describe('a sitemap', () => {
     );
     assert.deepEqual(
       { ...report },
-      { files: 1, urls: 4, written: 4, unchanged: 0, skipped: 0, problems: [], notFetched: [] },
+      {
+        files: 1,
+        urls: 4,
+        written: 4,
+        unchanged: 0,
+        skipped: 0,
+        foreign: 0,
+        problems: [],
+        notFetched: [],
+      },
     );
     const top = await table.get(at('top'));
     assert.equal(top?.nextRenderTime, NOW);
