@@ -2,6 +2,7 @@
 
 const assert = require('node:assert/strict');
 const fs = require('node:fs');
+const http = require('node:http');
 const os = require('node:os');
 const path = require('node:path');
 const { after, before, describe, test } = require('node:test');
@@ -11,6 +12,7 @@ const { readOptions } = require('../lib/harper/options.js');
 const { HarperQueue } = require('../lib/harper/queue.js');
 const { createAdminResource, createMetricsResource, reply } = require('../lib/harper/routes.js');
 const { HarperTable } = require('../lib/harper/table.js');
+const { stateAnswer } = require('../lib/state-answer.js');
 const {
   HarperDouble,
   ResourceDouble,
@@ -181,6 +183,42 @@ describe('options', () => {
   });
 });
 
+describe('a file of options that is seen while it is being written', () => {
+  const HALVES = {
+    'without the section': undefined,
+    'with its name alone': null,
+    'with none of its options': {},
+  };
+  for (const [what, half] of Object.entries(HALVES)) {
+    test(`${what} changes nothing, at once or later, and what it says in the end holds`, async () => {
+      const routes = [{ match: 'prefix', path: '/', renderInterval: 5_000 }];
+      const double = new HarperDouble({ options: { routes }, folder, create: component });
+      double.start();
+      const explain = (key = 'https://shop.example/') =>
+        double.request('POST', '/prerender_admin/explain', { body: { key } });
+      const cadence = async () => (await explain()).body.cadenceMs;
+      try {
+        await until('the first feeder', async () => (await cadence()) === 5_000);
+        double.see(undefined);
+        double.see(half);
+        await until('it to be said', () => /options are gone/.test(double.log()));
+        assert.equal(await cadence(), 5_000);
+        await double.setOptions({ routes: [{ ...routes[0], renderInterval: 6_000 }] });
+        await until('the new cadence', async () => (await cadence()) === 6_000);
+        // From here on Harper compares, and tells what is other.
+        double.see(half);
+        await double.setOptions({ leases: { maxLeases: 7 } });
+        const { trust } = (await double.request('GET', '/prerender_admin/queue-state')).body;
+        assert.equal(trust.phase, 'live');
+        assert.equal(await cadence(), 6_000);
+        assert.doesNotMatch(double.log(), /wrong/);
+      } finally {
+        await double.stop();
+      }
+    });
+  }
+});
+
 test('a worker that answers before the one that feeds has started answers for nothing', async () => {
   const harper = {
     databases: {},
@@ -228,6 +266,54 @@ describe('the nodes of a cluster', () => {
     ]);
     assert.equal(nodes.addresses(undefined)[1].url, null);
   });
+});
+
+test('the nodes of a cluster are asked with what the caller is known by, a session’s cookie too, and nobody else is', async () => {
+  /** @type {import('node:http').IncomingHttpHeaders[]} */
+  const seen = [];
+  const hostname = '127.0.0.1';
+  const server = http.createServer(({ headers }, response) => {
+    seen.push(headers);
+    const isKnown = headers.cookie === 'hdb-session=1' || headers.authorization === 'Basic x';
+    const keeper = new QueueKeeper({ node: hostname, nodes: ['localhost'] });
+    const { status, body } = stateAnswer(keeper);
+    response.writeHead(isKnown ? status : 401).end(isKnown ? body : '');
+    keeper.close();
+  });
+  await new Promise((resolve) => server.listen(0, hostname, () => resolve(undefined)));
+  const { port } = /** @type {import('node:net').AddressInfo} */ (server.address());
+  const peerUrl = `http://{host}:${port}`;
+  const double = new HarperDouble({ options: { peerUrl }, folder, create: component });
+  double.start();
+  try {
+    await double.setNodes([hostname]);
+    const ask = async (/** @type {object} */ headers) => {
+      seen.length = 0;
+      const path = '/prerender_admin/cluster-queue-state';
+      const { body } = await double.request('GET', path, { headers });
+      assert.equal(seen.length, 1);
+      return body.nodes.find((/** @type {any} */ { node }) => node === hostname).reason;
+    };
+    assert.equal(await ask({}), 'refused');
+    assert.equal(await ask({ authorization: 'Basic x' }), null);
+    const other = { 'x-secret': 's', host: 'elsewhere', origin: 'http://elsewhere' };
+    assert.equal(await ask({ cookie: 'hdb-session=1', ...other }), null);
+    const [sent] = seen;
+    assert.equal(sent.cookie, 'hdb-session=1');
+    assert.equal(sent.host, `${hostname}:${port}`);
+    assert.deepEqual([sent['x-secret'], sent.origin], [undefined, undefined]);
+    // A node that Harper does not name is asked by nobody.
+    seen.length = 0;
+    await double.setNodes([]);
+    await double.request('GET', '/prerender_admin/cluster-queue-state', {
+      headers: { cookie: 'hdb-session=1' },
+    });
+    assert.equal(seen.length, 0);
+  } finally {
+    await double.stop();
+    server.closeAllConnections();
+    server.close();
+  }
 });
 
 describe('a component on the queue keeper', () => {

@@ -7,6 +7,10 @@
  */
 
 const { EventEmitter } = require('node:events');
+const fs = require('node:fs');
+const path = require('node:path');
+const { isDeepStrictEqual } = require('node:util');
+const { until } = require('./until.js');
 
 const LONGEST_CURSOR = 256;
 /** Rows that a subscription is sent before it stalls. */
@@ -304,8 +308,51 @@ const USERS = {
 };
 const WORKERS = 2;
 
+/** A component's section of its file, as Harper sees it each time it reads the file. */
+class OptionsDouble extends EventEmitter {
+  /** @type {any} */
+  #section;
+
+  /** @param {any} section */
+  constructor(section) {
+    super();
+    this.#section = structuredClone(section);
+  }
+
+  getAll() {
+    return structuredClone(this.#section);
+  }
+
+  /** @param {any} section  undefined where the file has none, as while it is being written; null where it is empty */
+  see(section) {
+    const before = this.#section;
+    if (section === undefined) {
+      this.#section = undefined;
+      if (before) this.emit('remove');
+    } else if (!before) {
+      this.#section = structuredClone(section);
+      this.emit('ready', this.#section);
+    } else if (section === null) {
+      before.undefined = null;
+      this.emit('change', [], null, before);
+    } else {
+      for (const name of new Set([...Object.keys(before), ...Object.keys(section)])) {
+        if (isDeepStrictEqual(before[name], section[name])) continue;
+        before[name] = structuredClone(section[name]);
+        this.emit('change', [name], before[name], before);
+      }
+    }
+  }
+}
+
+let doubles = 0;
+
+/** @param {any} section */
+const isEmpty = (section) => Object.keys(section ?? {}).length === 0;
+
 /** Harper with one component, its workers all in this thread. */
 class HarperDouble {
+  #number = doubles++;
   #schedule = new TableDouble();
   #settings = new TableDouble('id');
   /** @type {any} */
@@ -316,8 +363,6 @@ class HarperDouble {
   #workers = [];
   #lines = /** @type {string[]} */ ([]);
   #starts = 0;
-  #writes = 0;
-  #isBeingWritten = false;
   #next = 0;
   #create;
   #folder;
@@ -336,6 +381,7 @@ class HarperDouble {
     this.#options = options;
     this.#folder = folder;
     this.#create = create;
+    fs.writeFileSync(this.#file, '');
   }
 
   start() {
@@ -350,7 +396,7 @@ class HarperDouble {
     const listeners = new Map();
     const layers = /** @type {any[]} */ ([]);
     // A new process knows nothing of the queue of the one before: it has another name here.
-    const database = `double ${process.pid} ${this.#starts}`;
+    const database = `double ${process.pid} ${this.#number}.${this.#starts}`;
     const harper = {
       databases: {
         [database]: { RenderSchedule: this.#schedule, RenderQueueSetting: this.#settings },
@@ -372,11 +418,9 @@ class HarperDouble {
       },
     };
     const say = (/** @type {string} */ line) => this.#lines.push(line);
-    const options = Object.assign(new EventEmitter(), {
-      getAll: () =>
-        this.#isBeingWritten ? undefined : { ...structuredClone(this.#options), database },
-    });
+    const options = new OptionsDouble({ ...this.#options, database });
     const scope = Object.assign(new EventEmitter(), {
+      directory: this.#folder,
       options,
       logger: { info: say, warn: say, error: say },
     });
@@ -386,17 +430,18 @@ class HarperDouble {
       queue,
       resources,
       layers,
-      options,
+      see: (/** @type {any} */ section) =>
+        options.see(isEmpty(section) ? section : { ...section, database }),
       shutDown: listeners.get('shutdown'),
     };
   }
 
-  /** @param {string} method @param {string} path @param {{ user?: 'admin' | 'renderer' | null, body?: unknown, type?: string }} [options] */
-  async request(method, path, { user = 'admin', body, type = 'application/json' } = {}) {
+  /** @param {string} method @param {string} path @param {{ user?: 'admin' | 'renderer' | null, body?: unknown, type?: string, headers?: object }} [options] */
+  async request(method, path, { user = 'admin', body, type = 'application/json', headers } = {}) {
     const worker = this.#workers[this.#next++ % this.#workers.length];
     const [name, ...rest] = path.slice(1).split('/');
     const resource = worker.resources[name];
-    const context = { user: user && USERS[user], headers: { 'content-type': type } };
+    const context = { user: user && USERS[user], headers: { 'content-type': type, ...headers } };
     const ask = async () => {
       if (!resource) return { status: 404, headers: {}, body: '' };
       const one = new resource(context);
@@ -432,26 +477,36 @@ class HarperDouble {
     return (await this.#schedule.get({ id: key }))?.toJSON() ?? null;
   }
 
-  /** @param {Record<string, any>} changes */
-  async setOptions(changes) {
-    // Every other time the file is read while it is being written: its section is gone, then there is a new one.
-    this.#isBeingWritten = this.#writes % 2 === 0;
-    this.#writes += 1;
+  /** @param {Record<string, any>} changes @param {'renamed' | 'in place' | 'in two parts' | 'slowly'} [how] */
+  async setOptions(changes, how = 'renamed') {
     for (const [name, value] of Object.entries(changes)) {
       if (value === null) delete this.#options[name];
       else this.#options[name] = value;
-      if (!this.#isBeingWritten) this.#tellWorkers('change', [name], value);
     }
-    if (!this.#isBeingWritten) return;
-    this.#tellWorkers('remove');
-    await new Promise((resolve) => setImmediate(resolve));
-    this.#isBeingWritten = false;
-    this.#tellWorkers('ready');
+    if (how !== 'renamed') {
+      const before = this.#lines.length;
+      this.see(undefined);
+      if (how === 'slowly') await until('it to be said', () => this.#lines.length > before);
+      else await turn();
+    }
+    if (how === 'in two parts') {
+      // Not looked at before somebody touches the file.
+      const watcher = fs.watch(this.#file, () => {
+        watcher.close();
+        this.see(this.#options);
+      });
+      return;
+    }
+    this.see(this.#options);
   }
 
-  /** @param {any[]} event */
-  #tellWorkers(...event) {
-    for (const { options } of this.#workers) options.emit(...event);
+  get #file() {
+    return path.join(this.#folder, 'config.yaml');
+  }
+
+  /** What all workers see of the options in the file. @param {any} section */
+  see(section) {
+    for (const worker of this.#workers) worker.see(section);
   }
 
   log() {

@@ -20,6 +20,8 @@ const USERS = { admin: 'admin:admin', renderer: 'renderer:renderer' };
 const WORKERS = 2;
 const START_MS = 90_000;
 const YAML_INDENT = '  ';
+/** Harper was seen not to look at what is written so soon after it has looked. */
+const PASSED_OVER_MS = 20;
 const TABLES = ['PortTest', 'PortTestEmpty'];
 
 /** @param {string} command @param {string[]} args @param {string} cwd */
@@ -48,7 +50,7 @@ class RealHarper {
   }
 
   async start() {
-    this.#install();
+    await this.#install();
     await this.#run();
     await this.#operation({
       operation: 'add_role',
@@ -100,12 +102,13 @@ class RealHarper {
       path.join(this.#component, 'resources.js'),
       `${fs.readFileSync(path.join(EXAMPLE, 'resources.js'), 'utf8')}\nexport { queue_test } from './queue_test.js';\n`,
     );
-    this.#writeConfig();
+    return this.#writeConfig();
   }
 
-  #writeConfig() {
+  /** @param {'renamed' | 'in place' | 'in two parts' | 'slowly'} [how] */
+  async #writeConfig(how = 'renamed') {
     const section = JSON.stringify(this.#options, null, 2).replaceAll('\n', `\n${YAML_INDENT}`);
-    // JSON is YAML. Renamed into place: Harper watches it.
+    // JSON is YAML.
     const text = `rest: true
 graphqlSchema:
   files: schema.graphql
@@ -114,6 +117,21 @@ jsResource:
   files: resources.js
 `;
     const file = path.join(this.#component, 'config.yaml');
+    if (how === 'renamed') {
+      // Harper never sees a part of it.
+      fs.writeFileSync(`${file}.new`, text);
+      fs.renameSync(`${file}.new`, file);
+      return;
+    }
+    if (how === 'in two parts') {
+      fs.writeFileSync(file, '');
+      await new Promise((resolve) => setTimeout(resolve, PASSED_OVER_MS));
+    } else if (how === 'slowly') {
+      const before = this.#log.length;
+      fs.writeFileSync(file, '');
+      const isSeen = () => this.#log.slice(before).includes('options are gone');
+      await until('Harper to see the file half written', isSeen, { withinMs: START_MS });
+    }
     fs.writeFileSync(file, text);
   }
 
@@ -255,10 +273,10 @@ jsResource:
     return this.#command('read', { key });
   }
 
-  /** @param {Record<string, any>} changes */
-  async setOptions(changes) {
+  /** @param {Record<string, any>} changes @param {'renamed' | 'in place' | 'in two parts' | 'slowly'} [how] */
+  async setOptions(changes, how) {
     this.#change(changes);
-    this.#writeConfig();
+    await this.#writeConfig(how);
   }
 
   /** @param {Record<string, any>} changes */
@@ -310,7 +328,7 @@ jsResource:
   async restart(changes = {}) {
     await this.#end();
     this.#change(changes);
-    this.#writeConfig();
+    await this.#writeConfig();
     await this.#run();
   }
 

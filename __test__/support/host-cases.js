@@ -9,7 +9,9 @@
  * @property {(method: string, path: string, options?: { user?: 'admin' | 'renderer' | null, body?: unknown, type?: string }) => Promise<Answer>} request
  * @property {(rows: Record<string, object | null>) => Promise<unknown>} write  past the queue keeper; null deletes
  * @property {(key: string) => Promise<any>} read
- * @property {(options: Record<string, any>) => Promise<unknown>} setOptions  in the component's file, as it runs
+ * @property {(options: Record<string, any>, how?: 'renamed' | 'in place' | 'in two parts' | 'slowly') => Promise<unknown>} setOptions
+ *   in the component's file, as it runs: renamed into place, if nothing else is said; `in two parts`: the second is not
+ *   seen by itself; `slowly`: the first is seen alone
  * @property {() => string} log  what has been logged since the start
  * @property {(names: string[]) => Promise<unknown>} setNodes  those that Harper sees
  * @property {() => Promise<unknown>} restartWorkers
@@ -36,15 +38,15 @@ async function stateOf(host) {
   return status === 200 ? body : null;
 }
 
-/** @param {Host} host @param {string} what @param {(state: any) => any} condition */
-function untilState(host, what, condition) {
+/** @param {Host} host @param {string} what @param {(state: any) => any} condition @param {number} [withinMs] */
+function untilState(host, what, condition, withinMs = LONG.withinMs) {
   return until(
     what,
     async () => {
       const state = await stateOf(host);
       return state && condition(state) ? state : null;
     },
-    LONG,
+    { ...LONG, withinMs },
   );
 }
 
@@ -239,6 +241,21 @@ const CASES = [
     },
   },
   {
+    name: 'options of a file that is written in place hold, too; while it is half written those before stay',
+    async run(host) {
+      const cadence = async () => (await explain(host, keyOf(1))).cadenceMs;
+      const before = await cadence();
+      for (let i = 1; i <= 10; i++) {
+        const defaultInterval = 3_600_000 + i;
+        await host.setOptions({ defaultInterval }, i % 2 ? 'in place' : 'in two parts');
+        await until(`edit ${i}`, async () => (await cadence()) === defaultInterval, LONG);
+      }
+      await host.setOptions({ defaultInterval: before }, 'slowly');
+      assert.match(host.log(), /the options are gone from the file: those before stay/);
+      await until('what it says in the end', async () => (await cadence()) === before, LONG);
+    },
+  },
+  {
     name: 'when the workers are restarted another feeds, and what is written meanwhile is in the queue',
     async run(host) {
       const { epoch } = (await stateOf(host)).trust.keeper;
@@ -325,10 +342,12 @@ const CASES = [
       assert.match(cluster.body.error, /another\.example/);
       await host.setNodes([]);
       const checked = shared.trust.keeper.topCheck.at;
+      // Once a minute.
       await untilState(
         host,
         'a later look',
         ({ trust }) => trust.keeper.topCheck.at > checked + 1_500,
+        2 * LONG.withinMs,
       );
       assert.equal((await stateOf(host)).trust.keeper.rows, rows);
     },

@@ -39,6 +39,12 @@ const SETTING_MS = 2_000;
 /** Less than the silence after which the next one takes over. */
 const PEERS_MS = 3_000;
 const LOOK_MS = 20;
+/** How long the component's file is quiet before its options are taken: longer than an editor takes to write it. */
+const QUIET_MS = 100;
+const LOOK_AGAIN_MS = 500;
+const MOST_LOOKS = 10;
+/** Where Harper has a component's options. */
+const CONFIGS = ['harperdb-config.yaml', 'config.yaml'];
 /** What is decided when the queue is first opened in the process. */
 const FIXED = ['delimiter', 'deviceTypes', 'flowMinutes', 'maxListed'];
 
@@ -59,6 +65,8 @@ class HarperQueue extends EventEmitter {
   #starting = false;
   #leaving = false;
   #leave;
+  /** @type {NodeJS.Timeout | undefined} */
+  #changing;
 
   /**
    * @param {object} parts
@@ -127,26 +135,52 @@ class HarperQueue extends EventEmitter {
     return queue;
   }
 
-  /** @param {any} scope */
+  /**
+   * Harper tells of a file that it sees whole by 'change', once for each option; of one that it has read while it was
+   * being written by 'remove' and 'ready', without any 'change'. So each of them counts, and what they say does not.
+   *
+   * What is written less than 50 ms after Harper has looked it passes over, and would not see before the next edit: a
+   * file without the section is touched, so that it looks again.
+   *
+   * @param {any} scope
+   */
   #follow(scope) {
-    let due = false;
-    const soon = () => {
-      if (due) return;
-      due = true;
-      // One event for each option: all of them are in the file by now, but not yet here.
-      setImmediate(() => {
-        due = false;
-        // A file that is read while it is being written has no such section.
-        if (!this.#leaving && scope.options.getAll() !== undefined) this.reload();
-      });
+    let looks = 0;
+    const take = () => {
+      if (!isEmpty(scope.options.getAll())) {
+        looks = 0;
+        this.reload();
+        return;
+      }
+      looks += 1;
+      if (looks === 1) this.#log('warn', 'the options are gone from the file: those before stay');
+      if (looks > MOST_LOOKS) return;
+      this.#touch(scope.directory);
+      this.#changing = setTimeout(take, LOOK_AGAIN_MS).unref();
     };
-    scope.options.on('change', soon);
-    // What comes in the place of a section that was gone for a moment.
-    scope.options.on('ready', soon);
+    const soon = () => {
+      clearTimeout(this.#changing);
+      if (!this.#leaving) this.#changing = setTimeout(take, QUIET_MS).unref();
+    };
+    for (const event of ['change', 'ready', 'remove']) scope.options.on(event, soon);
     // A file that is no YAML: without a listener, it would end the worker.
     scope.on('error', (/** @type {Error} */ { message }) =>
       this.#log('error', `the options before stay: ${message}`),
     );
+  }
+
+  /** @param {unknown} folder  of the component */
+  #touch(folder) {
+    if (typeof folder !== 'string') return;
+    for (const name of CONFIGS) {
+      const file = path.join(folder, name);
+      fs.stat(file, (missing, stat) => {
+        if (missing) return;
+        fs.utimes(file, stat.atime, new Date(), (error) => {
+          if (error) this.#log('error', `save ${file} again: Harper has not seen the whole of it`);
+        });
+      });
+    }
   }
 
   /** For claims and all else, but not for feeding. */
@@ -230,6 +264,7 @@ class HarperQueue extends EventEmitter {
   /** Nothing of it goes on in this thread; the queue stays, for the others. */
   async stop() {
     this.#leaving = true;
+    clearTimeout(this.#changing);
     this.#leave();
     await this.#feeding?.feeder.stop();
     this.#endFeeding();
@@ -406,6 +441,11 @@ class HarperQueue extends EventEmitter {
 /** @param {HarperOptions} options */
 function fixedOf({ keeper }) {
   return FIXED.map((name) => keeper?.[name]);
+}
+
+/** Also what Harper leaves of a section that has been emptied. @param {any} options */
+function isEmpty(options) {
+  return Object.values(options ?? {}).every((value) => value === undefined || value === null);
 }
 
 /** @param {unknown} a @param {unknown} b */

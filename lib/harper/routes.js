@@ -16,6 +16,8 @@ const { stateAnswer } = require('../state-answer.js');
  */
 
 const OPENMETRICS = 'application/openmetrics-text; version=1.0.0; charset=utf-8';
+/** A caller's own, by which Harper knows a user: a name and password, or the session of somebody who has logged in. */
+const CREDENTIALS = ['authorization', 'cookie'];
 const NO_STORE = { 'cache-control': 'no-store' };
 
 /** @type {Record<string, Record<string, (call: Call) => Answer | Promise<Answer>>>} */
@@ -28,6 +30,7 @@ const ADMIN = {
         nodes: queue.addresses,
         own: () => stateAnswer(queue.keeper),
         headers,
+        forward: CREDENTIALS,
       }),
   },
   explain: {
