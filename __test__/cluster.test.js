@@ -933,12 +933,23 @@ describe('three hosts as one ring', () => {
     for (const job of jobs) if ((await ownerOf(job.key)) === NAMES[2]) moving.push(job.key);
     assert.ok(moving.length > 0 && moving.length < jobs.length);
     await until('all rows but those', async () => {
-      const { answer } = await cluster();
-      return (
-        answer.nodes?.every((/** @type {any} */ { ok }) => ok) &&
-        totalOf(answer, 'rows') === ROWS - moving.length
-      );
+      const { status, answer } = await cluster();
+      assert.equal(status, 503, 'a part is no total');
+      assert.ok(!('now' in answer));
+      return totalOf(answer, 'rows') === ROWS - moving.length;
     });
+    const waiting = await until('that it is said', async () => {
+      const { answer } = await cluster();
+      return answer.nodes[0].handOver?.rows === moving.length ? answer : null;
+    });
+    const [one] = waiting.nodes;
+    assert.deepEqual([one.ok, one.reason], [false, 'handing-over']);
+    assert.equal(
+      one.error,
+      `n1.example.com has rows of other nodes: ${moving.length} are still to be handed over`,
+    );
+    const own = await ask(first.url + STATE, 'GET');
+    assert.deepEqual([own.status, own.answer.handOver], [200, { rows: moving.length }]);
 
     // What the new node gives out, nobody else has.
     const given = new Set(jobs.map((/** @type {any} */ job) => job.key));
@@ -953,8 +964,12 @@ describe('three hosts as one ring', () => {
       const result = { key, token, outcome: 'rendered' };
       assert.equal((await ask(`${first.url}/render_queue/job_result`, 'POST', result)).status, 200);
     }
-    await until('those, too', async () => totalOf((await cluster()).answer, 'rows') === ROWS);
-    const { status, answer } = await cluster();
+    const { status, answer } = await until('a total', async () => {
+      const asked = await cluster();
+      return asked.status === 200 ? asked : null;
+    });
+    assert.equal(totalOf(answer, 'rows'), ROWS, 'those, too');
+    assert.equal('handOver' in (await ask(first.url + STATE, 'GET')).answer, false);
     assert.deepEqual(
       [status, answer.trust.exact, totalOf(answer, 'repairedTotal')],
       [200, true, 0],
@@ -976,7 +991,7 @@ describe('three hosts as one ring', () => {
     for (const { url } of hosts) await setNodes(url, [...nodes, { name: NAMES[2], url: dead.url }]);
     const { status, answer } = await cluster();
     assert.equal(status, 503);
-    assert.match(answer.error, /^no total: n3\.example\.com cannot be reached/);
+    assert.match(answer.error, /^no total: .*n3\.example\.com cannot be reached/);
     await until('that it is said', () =>
       hosts.every((host) =>
         /rows of node n3\.example\.com cannot be handed over: it cannot be reached/.test(
@@ -994,6 +1009,25 @@ describe('three hosts as one ring', () => {
     assert.ok(lost > ROWS / 6);
     assert.deepEqual([totalOf(whole, 'gainedTotal'), totalOf(whole, 'repairedTotal')], [lost, 0]);
     for (const host of hosts) assert.equal(await host.stop(), 0, host.output());
+  });
+
+  test('a node at the address of another gets none of its rows', async () => {
+    const { hosts, nodes } = await startRing(['n1.example.com', 'n2.example.com'], ROWS);
+    const stranger = await startHost(['--node', 'x', '--workers', '1', '--sample', '0']);
+    await setNodes(hosts[0].url, [...nodes, { name: NAMES[2], url: stranger.url }]);
+    await until('that it is said', () =>
+      /rows of node n3\.example\.com cannot be handed over: it is not what answers at http\S+: x is; PUT/.test(
+        hosts[0].output(),
+      ),
+    );
+    assert.equal((await ask(stranger.url + STATE, 'GET')).answer.trust.keeper.rows, 0);
+    await setNodes(hosts[0].url, nodes);
+    const { answer } = await until('the total', async () => {
+      const asked = await ask(hosts[1].url + CLUSTER, 'GET');
+      return asked.status === 200 ? asked : null;
+    });
+    assert.equal(answer.now.due, ROWS);
+    for (const host of [...hosts, stranger]) assert.equal(await host.stop(), 0, host.output());
   });
 
   test('a list of nodes that makes no sense is refused with a sentence, and changes nothing', async () => {

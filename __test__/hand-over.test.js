@@ -6,14 +6,16 @@ const http = require('node:http');
 const os = require('node:os');
 const path = require('node:path');
 const { test } = require('node:test');
+const { Board } = require('../lib/standalone/board.js');
 const { startHandOver } = require('../lib/standalone/hand-over.js');
+const { Leftover } = require('../lib/standalone/leftover.js');
 const { openTable, startWriter } = require('../lib/standalone/table.js');
 const { manual } = require('./support/keepers.js');
 const { until } = require('./support/until.js');
 
 const ROWS = 30;
 
-test('a row is deleted here only when it has arrived there, whatever the other node answers', async () => {
+test('a row is sent to its own node only, and deleted here only when it has arrived there, whatever answers', async () => {
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'queue-hand-over-'));
   const writer = await startWriter(folder);
   const table = openTable(folder, writer.connect());
@@ -45,8 +47,23 @@ test('a row is deleted here only when it has arrived there, whatever the other n
   ];
   /** @type {[number, string][]} */
   let answers = [...useless];
+  /** Who it says it is. @type {[number, unknown][]} */
+  const posing = [
+    [401, { error: 'no' }],
+    [404, {}],
+    [200, null],
+    [200, { node: 'x', ring: ['x'] }],
+    [200, { node: 'a', ring: ['a', 'b'] }],
+    [200, { node: 'b', ring: ['b'] }],
+    [200, { node: 'b', ring: ['a', 'b', 'c'] }],
+  ];
   const other = http.createServer(async (request, response) => {
     const { method, url } = request;
+    if (method === 'GET') {
+      assert.equal(url, '/prerender_admin/nodes');
+      const [status, body] = posing.shift() ?? [200, { node: 'b', ring: ['a', 'b'] }];
+      return void response.writeHead(status).end(JSON.stringify(body));
+    }
     const { authorization } = request.headers;
     let text = '';
     for await (const chunk of request) text += chunk;
@@ -63,21 +80,40 @@ test('a row is deleted here only when it has arrived there, whatever the other n
   const { port } = /** @type {import('node:net').AddressInfo} */ (other.address());
   /** @type {string[]} */
   const said = [];
+  const leftover = new Leftover({ table, board: new Board() });
+  const ring = ['a', 'b'];
+  assert.deepEqual(leftover.of(ring), { rows: null });
   const nodes = { urlOf: () => `http://127.0.0.1:${port}` };
   const start = () =>
     startHandOver({
       table,
       keeper,
       nodes,
+      leftover,
       token: 't',
       log: (message) => said.push(message),
       lookMs: 1,
     });
 
   let end = start();
+  await until('all that it is not', () => {
+    if (posing.length > 0) assert.equal(asked.length, 0, 'no row is sent to another');
+    return posing.length === 0;
+  });
+  for (const says of [
+    /it does not take the token of this node: start all with the same --token$/,
+    /it answers with 404, not with its list of nodes$/,
+    /it is not what answers at http:\/\/127\.0\.0\.1:\d+: x is; PUT \/prerender_admin\/nodes with its own URL$/,
+    /it goes by another ring: PUT \/prerender_admin\/nodes there, with the same list$/,
+  ]) {
+    assert.equal(said.filter((text) => says.test(text)).length, 1, `${says} in ${said}`);
+  }
+  end();
+  end = start();
   await until('all of them', () => answers.length === 0);
   end();
   assert.equal(table.count(), n + ours.length, 'nothing is gone');
+  assert.deepEqual(leftover.of(ring), { rows: n });
   assert.ok(
     said.some((text) => /rows of node b cannot be handed over: it goes by another ring/.test(text)),
   );
@@ -104,6 +140,7 @@ test('a row is deleted here only when it has arrived there, whatever the other n
   );
   assert.equal(asked[1].rows[0].cacheKey, asked[0].rows[1].cacheKey);
   for (const key of ours) assert.ok(await table.get(key));
+  await until('that nothing is left', () => leftover.of(ring) === null);
   end();
   other.closeAllConnections();
   other.close();

@@ -8,7 +8,7 @@ const https = require('node:https');
  * followed, and whatever goes wrong is one error that says why in words.
  *
  * @typedef {'unreachable' | 'timeout' | 'refused' | 'malformed' | 'not-live' | 'stale' | 'ring-differs'
- *   | 'wrong-node'} Reason
+ *   | 'wrong-node' | 'handing-over'} Reason
  *
  * @typedef {object} Question
  * @property {string} [method]

@@ -32,6 +32,7 @@ const { flawOfState, knownOfKeeper, EDGES } = require('./state-shape.js');
  * @property {string[] | null} ring
  * @property {Record<string, any> | null} now  counts only where it is live
  * @property {number | null} oldestDueAt
+ * @property {{ rows: number | null } | null} handOver  rows that it has and another node owns; null where there are none
  * @property {Record<string, any> | null} keeper  as in `trust.keeper` of its document
  *
  * @typedef {object} ClusterOptions
@@ -177,7 +178,7 @@ function read({ status, body }) {
  * @param {number} status
  * @param {string[]} ring
  */
-function judge({ trust }, status, ring) {
+function judge({ trust, handOver }, status, ring) {
   if (!trust.live) {
     const { phase, keeper } = trust;
     const why = Object.hasOwn(PHASES, phase) ? PHASES[phase] : `is not live (${cut(phase)})`;
@@ -201,6 +202,15 @@ function judge({ trust }, status, ring) {
       ...(has.length > 0 ? [`it has ${cut(has.join(', '))}`] : []),
     ];
     throw new Unusable('ring-differs', `is on another ring: ${differences.join(', and ')}`);
+  }
+  if (handOver) {
+    const { rows } = handOver;
+    throw new Unusable(
+      'handing-over',
+      rows > 0
+        ? `has rows of other nodes: ${rows} are still to be handed over`
+        : 'is looking for rows that are to be handed over to other nodes',
+    );
   }
 }
 
@@ -230,10 +240,11 @@ function summaryOf(node, document, unusable, answeredMs) {
       ring: null,
       now: null,
       oldestDueAt: null,
+      handOver: null,
       keeper: null,
     };
   }
-  const { now, trust } = document;
+  const { now, trust, handOver } = document;
   const { phase, live, exact, stateAt, stateAgeMs } = trust;
   const counted = (/** @type {string} */ field) => (live ? now[field] : null);
   return {
@@ -254,6 +265,7 @@ function summaryOf(node, document, unusable, answeredMs) {
       drainEtaMs: counted('drainEtaMs'),
     },
     oldestDueAt: live ? document.lateness.oldestDueAt : null,
+    handOver: handOver ?? null,
     keeper: knownOfKeeper(trust.keeper),
   };
 }

@@ -16,17 +16,22 @@ const WHY = {
 
 /**
  * @param {{ stateJson(): string }} keeper
+ * @param {(document: any) => object | null} [more]  what the host has to say beside it
  * @returns {{ status: 200 | 503, headers: Record<string, string>, body: string }}
  */
-function stateAnswer(keeper) {
+function stateAnswer(keeper, more = () => null) {
   const headers = { 'content-type': 'application/json', 'cache-control': 'no-store' };
   const text = keeper.stateJson();
   const document = JSON.parse(text);
-  if (document.trust.live) return { status: 200, headers, body: text };
+  const said = more(document);
+  if (document.trust.live) {
+    const body = said ? `${text.slice(0, -1)},${JSON.stringify(said).slice(1)}` : text;
+    return { status: 200, headers, body };
+  }
   return {
     status: 503,
     headers: { ...headers, 'retry-after': '1' },
-    body: JSON.stringify(withoutCounts(document)),
+    body: JSON.stringify({ ...withoutCounts(document), ...said }),
   };
 }
 

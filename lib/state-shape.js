@@ -48,12 +48,18 @@ const TRUST = {
   keeper: { ring: [text] },
 };
 
+const handOver = kind(
+  '{ rows }, a whole number or null',
+  (v) => v === undefined || v === null || v.rows === null || count.test(v.rows),
+);
+
 /** Of every state document. */
 const ANY = {
   schema: exactly(1),
   node: text,
   now: { paused: flag, status },
   trust: TRUST,
+  handOver,
 };
 
 /** Of one that is live. */

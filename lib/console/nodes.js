@@ -21,6 +21,7 @@ const REASONS = {
   stale: 'too old',
   'ring-differs': 'another ring',
   'wrong-node': 'another node answers',
+  'handing-over': 'hands rows over',
 };
 
 /** @param {View} view */

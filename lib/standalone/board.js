@@ -6,6 +6,8 @@
  */
 
 const COUNTERS = { jobs: 0, stale: 1, results: 2 };
+/** What `leftover.js` says of it. */
+const LEFTOVER = 3;
 const FIRST_PULSE = 16;
 const MOST_WORKERS = 64;
 const PULSE_MS = 250;
@@ -17,7 +19,11 @@ class Board {
 
   /** @param {Int32Array} [cells]  another thread's */
   constructor(cells) {
-    this.#cells = cells ?? new Int32Array(new SharedArrayBuffer(4 * (FIRST_PULSE + MOST_WORKERS)));
+    if (cells) this.#cells = cells;
+    else {
+      this.#cells = new Int32Array(new SharedArrayBuffer(4 * (FIRST_PULSE + MOST_WORKERS)));
+      this.leftover = -1;
+    }
   }
 
   /** To be handed to another thread. */
@@ -33,6 +39,15 @@ class Board {
   /** @param {Counter} counter */
   read(counter) {
     return Atomics.load(this.#cells, COUNTERS[counter]) >>> 0;
+  }
+
+  get leftover() {
+    return Atomics.load(this.#cells, LEFTOVER);
+  }
+
+  /** @param {number} rows */
+  set leftover(rows) {
+    Atomics.store(this.#cells, LEFTOVER, rows);
   }
 
   /** @param {number} worker */

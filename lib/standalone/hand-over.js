@@ -11,7 +11,7 @@
  */
 
 const { setTimeout: sleep } = require('node:timers/promises');
-const { askNode, messageOf } = require('../ask-node.js');
+const { askNode, cut, messageOf } = require('../ask-node.js');
 
 const LOOK_MS = 1_000;
 const LONGEST_PAUSE_MS = 60_000;
@@ -30,12 +30,13 @@ const SHARE = 5;
  * @param {Pick<InstanceType<typeof import('./table.js').LmdbTable>, 'walk' | 'getSync' | 'write'>} parts.table
  * @param {Pick<import('../../index.js').QueueKeeper, 'describe' | 'explain' | 'stateJson'>} parts.keeper
  * @param {Pick<InstanceType<typeof import('./nodes.js').Nodes>, 'urlOf'>} parts.nodes
+ * @param {InstanceType<typeof import('./leftover.js').Leftover>} parts.leftover
  * @param {string} [parts.token]  which all nodes of the ring share
  * @param {(message: string) => void} parts.log
  * @param {number} [parts.lookMs]  how often it is looked whether there is something to do
  * @returns {() => void} ends it
  */
-function startHandOver({ table, keeper, nodes, token, log, lookMs = LOOK_MS }) {
+function startHandOver({ table, keeper, nodes, leftover, token, log, lookMs = LOOK_MS }) {
   const ending = new AbortController();
   const { signal } = ending;
   /** What was said last about a node, so that it is not said again with each try. @type {Map<string, string>} */
@@ -43,53 +44,75 @@ function startHandOver({ table, keeper, nodes, token, log, lookMs = LOOK_MS }) {
   /** Rows that the last pass saw, and their versions. @type {Map<string, number | undefined>} */
   let before = new Map();
 
+  let settled = false;
+  let seen = '';
+  let since = 0;
+  let failures = 0;
+  let next = 0;
+
   async function run() {
-    let settled = '';
-    let seen = '';
-    let since = 0;
-    let failures = 0;
-    for (let pause = lookMs; ; ) {
-      await sleep(pause, undefined, { signal });
-      pause = lookMs;
-      const { live, keeper: account } = JSON.parse(keeper.stateJson()).trust;
-      const ring = JSON.stringify(account.ring);
-      if (!live || ring === settled) continue;
-      if (ring !== seen) {
-        // At the start there is no write under way that was meant for another ring.
-        since = seen === '' ? Number.NEGATIVE_INFINITY : performance.now();
-        seen = ring;
-        failures = 0;
-      }
-      // On its own, it owns all there is.
-      if (account.ring.length === 1) {
-        settled = ring;
-        continue;
-      }
-      const began = performance.now();
-      const { moved, waiting, failed, busyMs } = await pass().catch((error) => {
+    for (;;) {
+      await sleep(lookMs, undefined, { signal });
+      await look().catch((error) => {
         signal.throwIfAborted();
+        failures += 1;
+        wait(0);
         log(`rows could not be handed over: ${messageOf(error)}; it is tried again`);
-        return { moved: 0, waiting: 0, failed: 1, busyMs: 0 };
       });
-      if (waiting + failed === 0) before = new Map();
-      if (moved > 0) log(`${moved} rows were handed over to other nodes`);
-      failures = failed > 0 ? failures + 1 : 0;
-      if (waiting + failed === 0 && began - since >= SETTLED_MS) settled = ring;
-      pause = Math.min(LONGEST_PAUSE_MS, Math.max(lookMs * 2 ** failures, SHARE * busyMs));
     }
   }
 
-  /** Once through the table. */
-  async function pass() {
+  /** @param {number} busyMs */
+  function wait(busyMs) {
+    const ms = Math.max(lookMs * (2 ** failures - 1), SHARE * busyMs);
+    next = performance.now() + Math.min(LONGEST_PAUSE_MS, ms);
+  }
+
+  async function look() {
+    const { live, keeper: account } = JSON.parse(keeper.stateJson()).trust;
+    const ring = JSON.stringify(account.ring);
+    if (!live) return;
+    if (ring !== seen) {
+      // At the start of one that was settled there is no write under way that was meant for another ring.
+      const isKnown = seen === '' && leftover.isSettled(account.ring);
+      if (!isKnown) await leftover.forget();
+      since = isKnown ? Number.NEGATIVE_INFINITY : performance.now();
+      seen = ring;
+      settled = false;
+      failures = 0;
+      next = 0;
+    }
+    const began = performance.now();
+    if (settled || began < next) return;
+    // On its own, it owns all there is.
+    if (account.ring.length > 1) {
+      const { moved, waiting, failed, busyMs } = await pass(account.ring);
+      leftover.found(waiting + failed);
+      if (moved > 0) log(`${moved} rows were handed over to other nodes`);
+      failures = failed > 0 ? failures + 1 : 0;
+      wait(busyMs);
+      if (waiting + failed > 0 || began - since < SETTLED_MS) return;
+    }
+    before = new Map();
+    await leftover.settle(account.ring);
+    settled = true;
+  }
+
+  /** Once through the table. @param {string[]} ring */
+  async function pass(ring) {
     // `busyMs`: how long it held up the event loop.
     const outcome = { moved: 0, waiting: 0, failed: 0, busyMs: 0 };
     /** @type {Map<string, ScheduleRow[]>} */
     const batches = new Map();
+    /** Whether what answers in a node's place is that node. @type {Map<string, boolean>} */
+    const known = new Map();
     /** @type {typeof before} */
     const seen = new Map();
     /** @param {string} owner @param {ScheduleRow[]} rows */
     const send = async (owner, rows) => {
-      const moved = await handOver(owner, rows);
+      if (!known.has(owner)) known.set(owner, await isItself(owner, ring));
+      const moved = known.get(owner) ? await handOver(owner, rows) : 0;
+      leftover.gone(moved);
       outcome.moved += moved;
       outcome.failed += rows.length - moved;
     };
@@ -134,12 +157,7 @@ function startHandOver({ table, keeper, nodes, token, log, lookMs = LOOK_MS }) {
    * @returns {Promise<number>} how many are there now, and here no longer
    */
   async function handOver(owner, rows) {
-    const refused = await deliver(owner, rows).catch((error) => {
-      const why = messageOf(error);
-      if (said.get(owner) !== why) log(`rows of node ${owner} cannot be handed over: it ${why}`);
-      said.set(owner, why);
-      return null;
-    });
+    const refused = await deliver(owner, rows).catch((error) => complain(owner, error));
     signal.throwIfAborted();
     if (refused === null) return 0;
     said.delete(owner);
@@ -149,6 +167,52 @@ function startHandOver({ table, keeper, nodes, token, log, lookMs = LOOK_MS }) {
       arrived.map(({ cacheKey, version }) => ({ key: cacheKey, row: null, ifVersion: version })),
     );
     return deleted.filter((one) => one !== null).length;
+  }
+
+  /** @param {string} owner @param {unknown} error */
+  function complain(owner, error) {
+    const why = messageOf(error);
+    if (said.get(owner) !== why) log(`rows of node ${owner} cannot be handed over: it ${why}`);
+    said.set(owner, why);
+    return null;
+  }
+
+  /**
+   * Whatever has the token takes rows. They are deleted here once they are taken, so it is asked first who it is.
+   *
+   * @param {string} owner
+   * @param {string[]} ring
+   */
+  async function isItself(owner, ring) {
+    try {
+      const url = nodes.urlOf(owner);
+      const { status, body } = await askNode(url, '/prerender_admin/nodes', { headers: headers() });
+      if (status === 401) {
+        throw new Error('does not take the token of this node: start all with the same --token');
+      }
+      if (status !== 200) throw new Error(`answers with ${status}, not with its list of nodes`);
+      const { node, ring: theirs } = Object(JSON.parse(body));
+      if (node !== owner) {
+        throw new Error(
+          `is not what answers at ${url}: ${cut(String(node))} is; PUT /prerender_admin/nodes with its own URL`,
+        );
+      }
+      if (JSON.stringify(theirs) !== JSON.stringify(ring)) {
+        throw new Error(
+          'goes by another ring: PUT /prerender_admin/nodes there, with the same list',
+        );
+      }
+      return true;
+    } catch (error) {
+      complain(owner, error);
+      return false;
+    }
+  }
+
+  function headers() {
+    return /** @type {Record<string, string>} */ (
+      token === undefined ? {} : { authorization: `Bearer ${token}` }
+    );
   }
 
   /** @param {string} key */
@@ -166,12 +230,9 @@ function startHandOver({ table, keeper, nodes, token, log, lookMs = LOOK_MS }) {
    * @returns {Promise<Set<number>>} the lines that were not taken
    */
   async function deliver(owner, rows) {
-    /** @type {Record<string, string>} */
-    const headers = { 'content-type': 'application/x-ndjson' };
-    if (token !== undefined) headers.authorization = `Bearer ${token}`;
     const { status, body } = await askNode(nodes.urlOf(owner), '/render_schedule?missing', {
       method: 'POST',
-      headers,
+      headers: { ...headers(), 'content-type': 'application/x-ndjson' },
       body: rows.map(({ version: _, ...row }) => JSON.stringify(row)).join('\n'),
       timeoutMs: SEND_MS,
     });

@@ -48,6 +48,7 @@ const OPENMETRICS = 'application/openmetrics-text; version=1.0.0; charset=utf-8'
  * @param {Keeper} parts.keeper
  * @param {LmdbTable} parts.table
  * @param {InstanceType<typeof import('./nodes.js').Nodes>} parts.nodes
+ * @param {InstanceType<typeof import('./leftover.js').Leftover>} parts.leftover
  * @param {string} parts.node  this node's name
  * @param {string} [parts.token]  asked of every request, where given
  * @param {number} parts.defaultInterval  the cadence of a row that the keeper does not keep
@@ -59,6 +60,7 @@ function createApi({
   keeper,
   table,
   nodes,
+  leftover,
   node,
   token,
   defaultInterval,
@@ -78,7 +80,7 @@ function createApi({
     '/render_queue/pause': { POST: (request) => setPaused(request, true) },
     '/render_queue/resume': { POST: (request) => setPaused(request, false) },
     '/queue_status': { GET: getStatus },
-    '/prerender_admin/queue-state': { GET: () => stateAnswer(keeper) },
+    '/prerender_admin/queue-state': { GET: getState },
     '/prerender_admin/cluster-queue-state': { GET: getClusterState },
     '/prerender_admin/nodes': { GET: getNodes, PUT: putNodes },
     '/prerender_admin/explain': { POST: postExplain },
@@ -205,12 +207,19 @@ function createApi({
     };
   }
 
+  function getState() {
+    return stateAnswer(keeper, ({ trust }) => {
+      const handOver = leftover.of(trust.keeper.ring);
+      return handOver && { handOver };
+    });
+  }
+
   /** @param {Request} request */
   function getClusterState(request) {
     return clusterAnswer({
       node,
       nodes: nodes.all(),
-      own: () => stateAnswer(keeper),
+      own: getState,
       headers: request.headers,
     });
   }

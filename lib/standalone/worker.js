@@ -12,6 +12,7 @@ const { Feeder } = require('../feeder.js');
 const { TAKEN } = require('./acceptor.js');
 const { Board, PULSE_MS } = require('./board.js');
 const { startHandOver } = require('./hand-over.js');
+const { Leftover } = require('./leftover.js');
 const { createApi, createServer } = require('./http.js');
 const { Nodes } = require('./nodes.js');
 const { openTable } = require('./table.js');
@@ -45,10 +46,12 @@ function run(data) {
   const keeper = QueueKeeper.open(KEEPER_NAME, data.keeper);
   const { node = DEFAULT_NODE, nodes: named = [] } = data.keeper;
   const nodes = new Nodes({ table, named });
+  const leftover = new Leftover({ table, board });
   const api = createApi({
     keeper,
     table,
     nodes,
+    leftover,
     node,
     token: data.token,
     defaultInterval: data.keeper.defaultInterval ?? DEFAULT_INTERVAL,
@@ -85,6 +88,7 @@ function run(data) {
       table,
       keeper,
       nodes,
+      leftover,
       token: data.token,
       log: (message) => tell({ log: message }),
     });
