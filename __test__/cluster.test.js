@@ -1011,6 +1011,34 @@ describe('three hosts as one ring', () => {
     for (const host of hosts) assert.equal(await host.stop(), 0, host.output());
   });
 
+  test('of a page that was written while its node was out of the ring, the newer row stays when it is back', async () => {
+    const { hosts, nodes } = await startRing(NAMES, 60);
+    const [first, second, third] = hosts;
+    const ownerOf = async (/** @type {string} */ url, /** @type {string} */ of) =>
+      (await ask(`${url}/prerender_admin/explain`, 'POST', { key: of })).answer.owner;
+    /** @type {string[]} */
+    const theirs = [];
+    for (let i = 0; theirs.length < 2; i++) {
+      if ((await ownerOf(first.url, key(i))) === NAMES[2]) theirs.push(key(i));
+    }
+    const [page, other] = theirs;
+    const without = nodes.slice(0, 2);
+    for (const { url } of [first, second]) await setNodes(url, without);
+    const owner = (await ownerOf(first.url, page)) === NAMES[0] ? first : second;
+    const put = { nextRenderTime: 7, note: 'newer' };
+    assert.equal((await ask(owner.url + at(page), 'PUT', put)).status, 201);
+    // The third never heard of it, and the other page is the newer there.
+    const heir = (await ownerOf(first.url, other)) === NAMES[0] ? first : second;
+    assert.equal((await ask(heir.url + at(other), 'PUT', put)).status, 201);
+    assert.equal((await ask(third.url + at(other), 'PUT', { nextRenderTime: 8 })).status, 200);
+    for (const { url } of [first, second]) await setNodes(url, nodes);
+    await until('the total', async () => (await ask(first.url + CLUSTER, 'GET')).status === 200);
+    const { answer } = await ask(third.url + at(page), 'GET');
+    assert.deepEqual([answer.nextRenderTime, answer.note], [7, 'newer']);
+    assert.equal((await ask(third.url + at(other), 'GET')).answer.nextRenderTime, 8);
+    for (const host of hosts) assert.equal(await host.stop(), 0, host.output());
+  });
+
   test('a node at the address of another gets none of its rows', async () => {
     const { hosts, nodes } = await startRing(['n1.example.com', 'n2.example.com'], ROWS);
     const stranger = await startHost(['--node', 'x', '--workers', '1', '--sample', '0']);

@@ -118,12 +118,11 @@ test('a row is sent to its own node only, and deleted here only when it has arri
     said.some((text) => /rows of node b cannot be handed over: it goes by another ring/.test(text)),
   );
   for (const { method, url, authorization, rows } of asked) {
-    assert.deepEqual(
-      [method, url, authorization],
-      ['POST', '/render_schedule?missing', 'Bearer t'],
-    );
+    assert.deepEqual([method, url, authorization], ['POST', '/render_schedule?newer', 'Bearer t']);
     assert.deepEqual(rows.map(({ cacheKey }) => cacheKey).sort(), [...theirs].sort());
-    assert.deepEqual(rows[0], { cacheKey: rows[0].cacheKey, nextRenderTime: 1, note: 'é' });
+    const { version, ...row } = rows[0];
+    assert.deepEqual(row, { cacheKey: row.cacheKey, nextRenderTime: 1, note: 'é' });
+    assert.equal(version, table.writtenAt(row.cacheKey));
   }
 
   // All but the second line, and that one later; one was there already.

@@ -121,7 +121,7 @@ describe('rows', () => {
         ['cacheKey', 'k'],
         ['fromSitemap', false],
         ['nextRenderTime', 1.5],
-        ['version', 1],
+        ['version', read?.version],
         ['x', { y: ['z'] }],
       ]);
     });
@@ -138,11 +138,38 @@ describe('rows', () => {
 
   test('a write on condition is done at the version named, and only there', async () => {
     await withTable(async ({ table }) => {
-      assert.equal((await table.put('k', { a: 1 }, { ifVersion: 0 }))?.version, 1);
+      const first = Number((await table.put('k', { a: 1 }, { ifVersion: 0 }))?.version);
       assert.equal(await table.put('k', { a: 2 }, { ifVersion: 0 }), null);
-      assert.equal((await table.put('k', { a: 3 }, { ifVersion: 1 }))?.version, 2);
-      assert.equal(await table.delete('k', { ifVersion: 1 }), null);
+      const second = await table.put('k', { a: 3 }, { ifVersion: first });
+      assert.ok(second && second.version > first);
+      assert.equal(await table.delete('k', { ifVersion: first }), null);
       assert.equal((await table.get('k'))?.a, 3);
+    });
+  });
+
+  test('a row of another node is taken where nothing newer is there, and keeps the time it was written at', async () => {
+    await withTable(async ({ table }) => {
+      for (const key of ['k', '\ud800', 'é'.repeat(3_000)]) {
+        const old = { key, row: { a: 1 }, written: 5 };
+        const newer = { key, row: { a: 2 }, written: 6 };
+        assert.ok((await table.write([old]))[0]);
+        assert.deepEqual([table.writtenAt(key), (await table.get(key))?.a], [5, 1]);
+        const [version] = await table.write([newer]);
+        assert.ok(version && version.version > 6);
+        assert.deepEqual(await table.write([old, newer]), [null, null]);
+        const { version: of, ...row } = (await table.get(key)) ?? {};
+        assert.deepEqual([of, row], [version.version, { a: 2, cacheKey: key }]);
+        assert.equal(table.writtenAt(key), 6);
+        await table.put(key, { a: 3 });
+        assert.ok(table.writtenAt(key) >= (Date.now() - 60_000) * 1_024, 'written here: now');
+        assert.deepEqual(await table.write([newer]), [null]);
+        assert.equal((await table.get(key))?.a, 3);
+      }
+      const listed = await table.walk({ limit: 10 });
+      assert.deepEqual(
+        listed.map(({ a }) => a),
+        [3, 3, 3],
+      );
     });
   });
 
@@ -159,7 +186,11 @@ describe('rows', () => {
         { folder },
       );
     }
-    assert.deepEqual(versions, [1, 2, 3, 4, 5, 6]);
+    assert.equal(new Set(versions).size, 6);
+    assert.deepEqual(
+      versions,
+      [...versions].sort((a, b) => a - b),
+    );
   });
 
   test('what was acknowledged is read at once, in this thread’s same turn too', async () => {
@@ -317,13 +348,14 @@ describe('several threads', () => {
       () => {},
       (why) => closed.push(why),
     );
-    await table.put('k', { nextRenderTime: 1 });
+    const before = await table.put('k', { nextRenderTime: 1 });
     await first.worker.terminate();
     await until('the close', () => closed.length === 1);
     await assert.rejects(table.put('k', { nextRenderTime: 2 }), { code: 'E_TABLE_WRITE' });
     const second = await startWriter(folder);
     table.attach(second.connect());
-    assert.equal((await table.put('k', { nextRenderTime: 3 }))?.version, 2);
+    const after = await table.put('k', { nextRenderTime: 3 });
+    assert.ok(before && after && after.version > before.version);
     assert.equal((await table.get('k'))?.nextRenderTime, 3);
     await table.close();
     await second.stop();

@@ -2,8 +2,8 @@
 
 /**
  * After a change of nodes, this table holds rows of other nodes: nobody keeps them, and nobody renders those pages,
- * until they are where they belong. They are sent there, and deleted here once they have arrived; one that is there
- * already stays as it is there. A row whose page is being rendered under a lease of this node waits for its result, so
+ * until they are where they belong. They are sent there, and deleted here once they have arrived; where there is
+ * one already, the one that was written later stays. A row whose page is being rendered under a lease of this node waits for its result, so
  * that no page is given out twice at once; and one goes only when it was seen before, unchanged, so that no write that is
  * still on its way into the table is left behind.
  *
@@ -27,7 +27,7 @@ const SHARE = 5;
 
 /**
  * @param {object} parts
- * @param {Pick<InstanceType<typeof import('./table.js').LmdbTable>, 'walk' | 'getSync' | 'write'>} parts.table
+ * @param {Pick<InstanceType<typeof import('./table.js').LmdbTable>, 'walk' | 'getSync' | 'write' | 'writtenAt'>} parts.table
  * @param {Pick<import('../../index.js').QueueKeeper, 'describe' | 'explain' | 'stateJson'>} parts.keeper
  * @param {Pick<InstanceType<typeof import('./nodes.js').Nodes>, 'urlOf'>} parts.nodes
  * @param {InstanceType<typeof import('./leftover.js').Leftover>} parts.leftover
@@ -209,6 +209,11 @@ function startHandOver({ table, keeper, nodes, leftover, token, log, lookMs = LO
     }
   }
 
+  /** Of two that were written of a page, on whichever node, the later stays. @param {ScheduleRow} row */
+  function lineOf(row) {
+    return JSON.stringify({ ...row, version: table.writtenAt(row.cacheKey) });
+  }
+
   function headers() {
     return /** @type {Record<string, string>} */ (
       token === undefined ? {} : { authorization: `Bearer ${token}` }
@@ -230,10 +235,10 @@ function startHandOver({ table, keeper, nodes, leftover, token, log, lookMs = LO
    * @returns {Promise<Set<number>>} the lines that were not taken
    */
   async function deliver(owner, rows) {
-    const { status, body } = await askNode(nodes.urlOf(owner), '/render_schedule?missing', {
+    const { status, body } = await askNode(nodes.urlOf(owner), '/render_schedule?newer', {
       method: 'POST',
       headers: { ...headers(), 'content-type': 'application/x-ndjson' },
-      body: rows.map(({ version: _, ...row }) => JSON.stringify(row)).join('\n'),
+      body: rows.map((row) => lineOf(row)).join('\n'),
       timeoutMs: SEND_MS,
     });
     const report = [200, 421, 422].includes(status) ? JSON.parse(body) : {};

@@ -165,8 +165,10 @@ function createApi({
     checkType(request, NDJSON_TYPES);
     const isForeign =
       ringNow().length > 1 ? (/** @type {string} */ key) => otherOwner(keeper, key) !== null : null;
-    const onlyMissing = new URLSearchParams(String(request.url).split('?')[1]).has('missing');
-    const report = await importRows(request, table, { isForeign, onlyMissing });
+    const query = new URLSearchParams(String(request.url).split('?')[1]);
+    const onlyMissing = query.has('missing');
+    const onlyNewer = query.has('newer');
+    const report = await importRows(request, table, { isForeign, onlyMissing, onlyNewer });
     if (report.written + report.known > 0) return { body: report };
     if (report.failed > 0) return { status: 422, body: report };
     if (report.foreign === 0) return { body: report };

@@ -61,9 +61,10 @@ async function* linesOf(stream, longest) {
 /**
  * @param {Buffer} line
  * @param {InstanceType<typeof TextDecoder>} decoder
- * @returns {{ key: string, text: string } | { error: string } | null}  null for an empty line
+ * @param {boolean} isNewer
+ * @returns {{ key: string, text: string, written?: number } | { error: string } | null}  null for an empty line
  */
-function readLine(line, decoder) {
+function readLine(line, decoder, isNewer) {
   let text;
   try {
     text = decoder.decode(line);
@@ -87,7 +88,12 @@ function readLine(line, decoder) {
   const wrong = checkRow(row);
   if (wrong) return { error: wrong };
   try {
-    return { key: row.cacheKey, text: rowText(row) };
+    const of = { key: row.cacheKey, text: rowText(row) };
+    if (!isNewer) return of;
+    if (!Number.isFinite(row.version) || row.version <= 0) {
+      return { error: 'version is missing: when the row was written, a number above 0' };
+    }
+    return { ...of, written: row.version };
   } catch (error) {
     return { error: `the row cannot be stored: ${/** @type {Error} */ (error).message}` };
   }
@@ -100,9 +106,15 @@ function readLine(line, decoder) {
  * @param {number} [options.longestLine]
  * @param {((key: string) => boolean) | null} [options.isForeign]  of another node, to be left to it
  * @param {boolean} [options.onlyMissing]  rows that are there stay as they are
+ * @param {boolean} [options.onlyNewer]  rows that are there and were written later than a line's `version` says, too
  */
 async function importRows(stream, table, options = {}) {
-  const { longestLine = LONGEST_LINE, isForeign = null, onlyMissing = false } = options;
+  const {
+    longestLine = LONGEST_LINE,
+    isForeign = null,
+    onlyMissing = false,
+    onlyNewer = false,
+  } = options;
   const decoder = new TextDecoder('utf-8', { fatal: true });
   /** @type {{ line: number, error: string }[]} */
   const errors = [];
@@ -111,7 +123,7 @@ async function importRows(stream, table, options = {}) {
   let foreign = 0;
   let known = 0;
   let line = 0;
-  /** @type {{ line: number, key: string, text: string, ifVersion?: number }[]} */
+  /** @type {{ line: number, key: string, text: string, ifVersion?: number, written?: number }[]} */
   let batch = [];
   let bytes = 0;
   /** @type {Promise<void>} */
@@ -150,7 +162,7 @@ async function importRows(stream, table, options = {}) {
       fail(line, `the line is longer than ${longestLine} bytes: a row must be shorter`);
       continue;
     }
-    const row = readLine(content, decoder);
+    const row = readLine(content, decoder, onlyNewer);
     if (row === null) continue;
     if ('error' in row) {
       fail(line, row.error);

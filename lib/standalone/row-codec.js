@@ -10,7 +10,8 @@
  *   2  the key as UTF-16, for one that UTF-8 cannot carry (lone surrogates)
  *   3  its first bytes and the SHA-256 of all of it, for one too long; the value then carries the key, too
  *
- * A value is the version (a double), the length of the key that it carries, that key as UTF-16, and the JSON.
+ * A value is the version (a double), the length of the key that it carries, that key as UTF-16, and the JSON. A row that
+ * was handed over by another node has a bit set beside that length, and the version it had there before the key.
  *
  * The order is a stable total order, which is all that a walk needs.
  */
@@ -24,6 +25,8 @@ const LONGEST = 1_900;
 /** What a hashed key keeps of the key itself, so that neighbours stay neighbours. */
 const HASHED_PREFIX = 256;
 const HEAD_BYTES = 12;
+const HANDED_OVER = 2 ** 31;
+const WRITTEN_BYTES = 8;
 
 /** @type {(text: string) => boolean} Whether UTF-8 can carry it; newer than the library types. */
 const isWellFormed = Function.prototype.call.bind(
@@ -65,8 +68,8 @@ function decodeKey(bytes, value) {
   if (bytes[0] === UTF8) return bytes.toString('utf8', 1);
   if (bytes[0] === UTF16) return bytes.toString('utf16le', 1);
   if (value.length < HEAD_BYTES) return null;
-  const end = HEAD_BYTES + value.readUInt32LE(8);
-  const key = end > value.length ? null : value.toString('utf16le', HEAD_BYTES, end);
+  const { start, end } = carriedKey(value);
+  const key = end > value.length ? null : value.toString('utf16le', start, end);
   return key !== null && encodeKey(key).equals(bytes) ? key : null;
 }
 
@@ -95,20 +98,43 @@ function rowText(row) {
  * @param {string} key
  * @param {string} text
  * @param {number} version
+ * @param {number} [written]  the version under which another node wrote it
  */
-function encodeValue(key, text, version) {
+function encodeValue(key, text, version, written) {
   const carried = isHashed(key) ? key.length * 2 : 0;
-  const bytes = Buffer.allocUnsafe(HEAD_BYTES + carried + Buffer.byteLength(text));
+  const start = HEAD_BYTES + (written === undefined ? 0 : WRITTEN_BYTES);
+  const bytes = Buffer.allocUnsafe(start + carried + Buffer.byteLength(text));
   bytes.writeDoubleLE(version, 0);
-  bytes.writeUInt32LE(carried, 8);
-  if (carried > 0) bytes.write(key, HEAD_BYTES, 'utf16le');
-  bytes.write(text, HEAD_BYTES + carried);
+  bytes.writeUInt32LE(written === undefined ? carried : carried + HANDED_OVER, 8);
+  if (written !== undefined) bytes.writeDoubleLE(written, HEAD_BYTES);
+  if (carried > 0) bytes.write(key, start, 'utf16le');
+  bytes.write(text, start + carried);
   return bytes;
+}
+
+/** Where the key lies that a value carries, be it empty. @param {Buffer} value */
+function carriedKey(value) {
+  const length = value.readUInt32LE(8);
+  const isHandedOver = length >= HANDED_OVER;
+  const start = HEAD_BYTES + (isHandedOver ? WRITTEN_BYTES : 0);
+  return { start, end: start + (isHandedOver ? length - HANDED_OVER : length) };
 }
 
 /** @param {Buffer} value */
 function versionOf(value) {
   return value.length >= HEAD_BYTES ? value.readDoubleLE(0) : 0;
+}
+
+/**
+ * When a row was written, on whichever node: comparable between nodes, as far as their clocks are.
+ *
+ * @param {Buffer} value
+ */
+function writtenOf(value) {
+  if (value.length < HEAD_BYTES) return 0;
+  const isHandedOver = value.readUInt32LE(8) >= HANDED_OVER;
+  if (!isHandedOver) return value.readDoubleLE(0);
+  return value.length < HEAD_BYTES + WRITTEN_BYTES ? 0 : value.readDoubleLE(HEAD_BYTES);
 }
 
 /**
@@ -131,8 +157,16 @@ function rowOf(key, text, version) {
  */
 function decodeRow(key, value) {
   if (value.length < HEAD_BYTES) throw new Error('it is cut off');
-  const start = HEAD_BYTES + value.readUInt32LE(8);
-  return rowOf(key, value.toString('utf8', start), value.readDoubleLE(0));
+  return rowOf(key, value.toString('utf8', carriedKey(value).end), value.readDoubleLE(0));
 }
 
-module.exports = { encodeKey, decodeKey, rowText, rowOf, encodeValue, decodeRow, versionOf };
+module.exports = {
+  encodeKey,
+  decodeKey,
+  rowText,
+  rowOf,
+  encodeValue,
+  decodeRow,
+  versionOf,
+  writtenOf,
+};

@@ -8,7 +8,8 @@
  * to be built for: one order of all commits, in which events leave for the subscribers; and while one commit
  * waits for the disk, what arrives meanwhile gathers into the next.
  *
- * A version is one counter for the whole table, raised inside the write transaction and stored in it.
+ * A version is one counter for the whole table, raised inside the write transaction and stored in it. It follows the
+ * wall clock, 1,024 to a millisecond, so that what two nodes wrote of one page can be told apart by age.
  *
  * A subscriber that stops reading does not fill the memory: past `WINDOW` events, or bytes, that it has not
  * acknowledged, its subscription is closed, and says so.
@@ -16,12 +17,13 @@
 
 const { parentPort, receiveMessageOnPort, workerData } = require('node:worker_threads');
 const { openEnvironment } = require('./environment.js');
-const { encodeKey, encodeValue, versionOf } = require('./row-codec.js');
+const { encodeKey, encodeValue, versionOf, writtenOf } = require('./row-codec.js');
 
 /**
  * One write: `[key, text]`, text null to delete; the third, where given, is the version that the row must have
- * (0: that there be none). A write whose condition fails does nothing.
- * @typedef {[key: string, text: string | null, ifVersion?: number]} Write
+ * (0: that there be none). A write whose condition fails does nothing. With `written`, the version under which another
+ * node wrote the row, it is done where nothing newer is there.
+ * @typedef {[key: string, text: string | null, ifVersion?: number, written?: number]} Write
  *
  * A write's outcome: its version and whether there was a row before; null where its condition failed.
  * @typedef {[version: number, existed: boolean] | null} Written
@@ -60,27 +62,34 @@ const ports = new Set();
  */
 function write(request, commits) {
   /** @type {Written[]} */
-  const written = [];
-  for (const [key, text, ifVersion] of request.writes) {
+  const outcomes = [];
+  for (const [key, text, ifVersion, written] of request.writes) {
     const id = encodeKey(key);
     if (ifVersion !== undefined) {
       const before = rows.get(id);
       if ((before === undefined ? 0 : versionOf(before)) !== ifVersion) {
-        written.push(null);
+        outcomes.push(null);
+        continue;
+      }
+    }
+    if (written !== undefined) {
+      const before = rows.get(id);
+      if (before !== undefined && writtenOf(before) >= written) {
+        outcomes.push(null);
         continue;
       }
     }
     const existed = rows.doesExist(id);
-    version += 1;
+    version = Math.max(version + 1, Date.now() * 1_024);
     if (text === null) rows.removeSync(id);
-    else rows.putSync(id, encodeValue(key, text, version));
-    written.push([version, existed]);
+    else rows.putSync(id, encodeValue(key, text, version, written));
+    outcomes.push([version, existed]);
     // Strictly growing, whatever the wall clock does.
     localTime = Math.max(Date.now(), localTime + 1 / 1024);
     commits.push([key, text, version, localTime]);
   }
   if (request.meta) meta.putSync(request.meta[0], request.meta[1]);
-  return written;
+  return outcomes;
 }
 
 /** @param {Pending[]} batch */

@@ -11,7 +11,7 @@
 const path = require('node:path');
 const { MessageChannel, Worker } = require('node:worker_threads');
 const { openEnvironment } = require('./environment.js');
-const { decodeKey, decodeRow, encodeKey, rowOf, rowText } = require('./row-codec.js');
+const { decodeKey, decodeRow, encodeKey, rowOf, rowText, writtenOf } = require('./row-codec.js');
 
 /**
  * @typedef {import('../schedule-table.js').ScheduleRow} ScheduleRow
@@ -19,8 +19,8 @@ const { decodeKey, decodeRow, encodeKey, rowOf, rowText } = require('./row-codec
  * @typedef {import('node:worker_threads').MessagePort} MessagePort
  * @typedef {{ port: MessagePort, commits: Int32Array }} Connection  to the writing thread
  *
- * One write: a row, or null to delete, or the text of a row as `rowText` made it.
- * @typedef {{ key: string, row?: object | null, text?: string, ifVersion?: number }} TableWrite
+ * One write: a row, or null to delete, or the text of a row as `rowText` made it. With `written`, see `table-writer.js`.
+ * @typedef {{ key: string, row?: object | null, text?: string, ifVersion?: number, written?: number }} TableWrite
  * @typedef {{ version: number, existed: boolean }} WriteResult
  */
 
@@ -279,6 +279,12 @@ class LmdbTable {
     }
   }
 
+  /** When a row was written, on whichever node; 0 where there is none. @param {string} key */
+  writtenAt(key) {
+    const value = this.#fresh().rows.get(encodeKey(key));
+    return value === undefined ? 0 : writtenOf(value);
+  }
+
   /**
    * Resolves when the row is on disk; with `ifVersion`, to null where the row's version is another.
    *
@@ -308,7 +314,8 @@ class LmdbTable {
    */
   async write(writes) {
     const written = await this.#request(
-      writes.map(({ key, row = null, text = row && rowText(row), ifVersion }) => {
+      writes.map(({ key, row = null, text = row && rowText(row), ifVersion, written }) => {
+        if (written !== undefined) return [key, text, ifVersion, written];
         return ifVersion === undefined ? [key, text] : [key, text, ifVersion];
       }),
     );
