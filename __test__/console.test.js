@@ -710,6 +710,68 @@ describe('the console in a browser', { skip, concurrency: 4 }, () => {
       assert.equal(await host.stop(), 0);
     });
 
+    test('is not said of one that nobody has asked, in a tab in the background; back in front it is asked at once', async (t) => {
+      const host = await startHost(['--sample', '500', '--workers', '1']);
+      const page = watch(t, await openPage(browser, { expected: NO_SUCCESS }));
+      await page.clock.install();
+      // A headless browser has every page in front.
+      await page.addInitScript(() => {
+        let hidden = false;
+        Object.defineProperty(document, 'hidden', { get: () => hidden });
+        /** @type {any} */ (window).hide = (/** @type {boolean} */ value) => {
+          hidden = value;
+          document.dispatchEvent(new Event('visibilitychange'));
+        };
+      });
+      const hide = (/** @type {boolean} */ value) =>
+        page.evaluate((is) => /** @type {any} */ (window).hide(is), value);
+      let asked = 0;
+      page.on('request', () => {
+        asked += 1;
+      });
+      await page.goto(`${host.url}/console/`);
+      await untilText(page, '#trusted .headline', /Yes, exact/);
+      const spoken = await textOf(page, '#announce');
+      await hide(true);
+      await page.clock.runFor(2 * MINUTE);
+      assert.match(await page.title(), /^In the background/);
+      assert.match(await textOf(page, '#banner'), /^Not asked while.*background.*[12] min old/);
+      assert.equal(await textOf(page, '#trusted .headline strong'), 'Not known');
+      assert.equal(await textOf(page, '#announce'), spoken);
+      assert.match(await textOf(page, '#age'), /[12] min old/);
+      assert.ok(await page.evaluate(() => document.querySelector('#content.old')));
+      const before = asked;
+      await page.clock.runFor(10 * MINUTE);
+      assert.equal(asked, before, 'nobody asks meanwhile');
+
+      host.child.kill('SIGSTOP');
+      try {
+        await hide(false);
+        await page.clock.runFor(1_000);
+        assert.ok(asked > before, 'it is asked at once');
+        assert.match(await textOf(page, '#banner'), /^Asking again/);
+        assert.doesNotMatch(await page.title(), /No answer/);
+        // Now it does not answer, indeed.
+        await until('a failure', async () => {
+          await page.clock.runFor(1_000);
+          return /^No answer/.test(await page.title());
+        });
+        await hide(true);
+        await page.clock.runFor(MINUTE);
+        assert.match(await page.title(), /^No answer/, 'which stays true in the background');
+      } finally {
+        host.child.kill('SIGCONT');
+      }
+      await hide(false);
+      await untilText(page, '#trusted .headline', /Yes, exact/);
+      await hide(true);
+      await page.clock.runFor(2 * MINUTE);
+      await hide(false);
+      await untilText(page, '#trusted .headline', /Yes, exact/);
+      assert.equal(await page.locator('#banner').isVisible(), false);
+      assert.equal(await host.stop(), 0);
+    });
+
     test('before the first answer there are no numbers, and no 0 in their place', async (t) => {
       const host = await startHost(['--sample', '0', '--workers', '1']);
       const page = await open(t, host.url, '', { expected: NO_SUCCESS });
@@ -763,6 +825,19 @@ describe('the console in a browser', { skip, concurrency: 4 }, () => {
       body = null;
       await page.locator('#refresh').click();
       await untilText(page, '#trusted .headline', /Yes, exact/);
+    }
+    // No number, however large, makes the page wider.
+    for (const [place, value, shown] of /** @type {[string, number, RegExp][]} */ ([
+      ['now.due', 1e300, /^1E300/],
+      ['now.drainEtaMs', 1e300, /E292 d/],
+      ['lateness.oldestDueAt', -1e300, /E\d+ d/],
+    ])) {
+      body = changed(place, value);
+      await page.locator('#refresh').click();
+      await until(`${place} of ${value}`, async () => {
+        return Object.values(await tilesOf(page)).some((text) => shown.test(text));
+      });
+      assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= 1280), place);
     }
     // A number that is none is a dash.
     for (const value of [null, '7', {}, true]) {

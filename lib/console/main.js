@@ -11,7 +11,7 @@ import { createSignIn } from './sign-in.js';
 import { Source } from './source.js';
 import { at, counted, isNumber, list, roughly, say, zone } from './text.js';
 import { judgeNumbers, without } from './trust.js';
-import { announce, showVerdict } from './verdicts.js';
+import { announce, restVerdict, showVerdict } from './verdicts.js';
 
 const REFRESH_MS = 5_000;
 /** The host gives each node two seconds, and more than one at once. */
@@ -30,6 +30,8 @@ const begun = moment();
 let turn = 0;
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let timer;
+/** Visible again, and not answered since. */
+let isReturning = false;
 
 const sections = createSections(() => render());
 const signIn = createSignIn(() => {
@@ -135,6 +137,7 @@ async function refresh({ key = keyForm.key, isAwaited = false } = {}) {
     asksKey ? ask(PATHS.explain, { body: { key } }) : null,
   ]);
   if (mine !== turn) return;
+  isReturning = false;
   wanted = null;
   if (cluster) takeCluster(cluster);
   if (node) takeNode(node);
@@ -203,15 +206,29 @@ function tick() {
   one('#content').classList.toggle('old', known.numbers !== null && !known.isFresh);
   one('#content').classList.toggle('silent', known.document !== null && !known.isAnswering);
   one('#content').classList.toggle('none', known.numbers === null);
-  showVerdict('serving', judgeServing(known));
-  showVerdict('trusted', judgeNumbers(known));
-  showVerdict('wrong', judgeAttention(known));
+  if (isUnasked(known)) {
+    for (const id of /** @type {const} */ (['serving', 'trusted', 'wrong'])) restVerdict(id);
+  } else {
+    showVerdict('serving', judgeServing(known));
+    showVerdict('trusted', judgeNumbers(known));
+    showVerdict('wrong', judgeAttention(known));
+  }
   pause.show(known);
   showBanner(known);
   const age = known.ageMs === null ? '' : `numbers ${roughly(known.ageMs)} old`;
   setText(one('#age'), age);
   keyForm.tick();
   showTitle(known);
+}
+
+/**
+ * In the background nobody asks: what has grown old by that says nothing about the host. Until the first answer
+ * after that, too.
+ *
+ * @param {import('./source.js').View} known
+ */
+function isUnasked({ failure, document: answer, isAnswering }) {
+  return (document.hidden || isReturning) && answer !== null && failure === null && !isAnswering;
 }
 
 /** Before the first answer. */
@@ -237,7 +254,10 @@ function showBanner(known) {
   }
   /** @type {import('./text.js').Parts} */
   let what = ['There are no numbers now. '];
-  if (failure) what = say`${nameOrHost(known)} cannot be reached: ${failure.why}. `;
+  const unasked = isUnasked(known);
+  if (unasked) {
+    what = isReturning ? ['Asking again … '] : ['Not asked while this page is in the background. '];
+  } else if (failure) what = say`${nameOrHost(known)} cannot be reached: ${failure.why}. `;
   else if (!isAnswering || numbers === document) what = ['No answer has come in time. '];
   else if (known.scope === 'cluster') {
     what = say`There is no total now, for want of ${list(without(document))}. `;
@@ -245,8 +265,8 @@ function showBanner(known) {
   const last = numbers
     ? say`The numbers below, in grey, are ${{ strong: `${roughly(ageMs ?? 0)} old` }}.`
     : ['There are no earlier numbers to show.'];
-  banner.className = 'banner bad';
-  show(banner, [...what, ...last, ' Asked again every 5 s.']);
+  banner.className = unasked ? 'banner' : 'banner bad';
+  show(banner, [...what, ...last, unasked ? '' : ' Asked again every 5 s.']);
   setHidden(banner, false);
 }
 
@@ -256,15 +276,17 @@ function showTitle(known) {
   const who = view === 'cluster' ? ['cluster of ', counted(ring().length, 'node')] : nameOf(known);
   show(one('#who'), known.document ? who : []);
   const due = known.numbers?.now.due;
-  const start = !known.isAnswering
-    ? 'No answer'
-    : !known.isFresh
-      ? 'No numbers'
-      : known.document.now.paused
-        ? 'Paused'
-        : isNumber(due)
-          ? `${due} due`
-          : '';
+  const start = isUnasked(known)
+    ? 'In the background'
+    : !known.isAnswering
+      ? 'No answer'
+      : !known.isFresh
+        ? 'No numbers'
+        : known.document.now.paused
+          ? 'Paused'
+          : isNumber(due)
+            ? `${due} due`
+            : '';
   const of = view === 'cluster' ? 'cluster' : typeof name === 'string' ? name : '';
   setTitle([start, of, 'Render queue'].filter(Boolean).join(' · '));
 }
@@ -295,7 +317,10 @@ one('.skip').addEventListener('click', (/** @type {Event} */ event) => {
 });
 addEventListener('hashchange', changeView);
 document.addEventListener('visibilitychange', () => {
-  if (!document.hidden && view !== null) void refresh();
+  clearTimeout(timer);
+  if (document.hidden || view === null) return;
+  isReturning = true;
+  void refresh();
 });
 for (const place of document.querySelectorAll('.scroll')) scrollable(/** @type {any} */ (place));
 setText(one('#zone'), `Times are those of this device: ${zone()}.`);

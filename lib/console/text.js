@@ -15,6 +15,18 @@
 const COUNT = new Intl.NumberFormat('en-GB', { maximumFractionDigits: 0 });
 const DECIMAL = new Intl.NumberFormat('en-GB', { maximumSignificantDigits: 3 });
 
+/** No page has room for the figures of more than this. */
+const MOST_FIGURES = 1e15;
+const POWER = new Intl.NumberFormat('en-GB', {
+  notation: 'scientific',
+  maximumSignificantDigits: 3,
+});
+
+/** @param {number} value @param {Intl.NumberFormat} [format] */
+function figures(value, format = COUNT) {
+  return (Math.abs(value) < MOST_FIGURES ? format : POWER).format(value);
+}
+
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
 const HOUR = 60 * MINUTE;
@@ -52,12 +64,12 @@ export function isNumber(value) {
  * @returns {Parts}
  */
 export function count(value, why = 'the answer does not say') {
-  return isNumber(value) ? [COUNT.format(value)] : [{ none: why }];
+  return isNumber(value) ? [figures(value)] : [{ none: why }];
 }
 
 /** @param {number} value */
 export function grouped(value) {
-  return COUNT.format(value);
+  return figures(value);
 }
 
 /**
@@ -68,7 +80,7 @@ export function grouped(value) {
  * @param {string} [nouns]
  */
 export function counted(value, noun, nouns = `${noun}s`) {
-  return `${isNumber(value) ? COUNT.format(value) : '–'} ${value === 1 ? noun : nouns}`;
+  return `${isNumber(value) ? figures(value) : '–'} ${value === 1 ? noun : nouns}`;
 }
 
 /**
@@ -77,7 +89,7 @@ export function counted(value, noun, nouns = `${noun}s`) {
  * @returns {Parts}
  */
 export function decimal(value, why = 'the answer does not say') {
-  return isNumber(value) ? [DECIMAL.format(value)] : [{ none: why }];
+  return isNumber(value) ? [figures(value, DECIMAL)] : [{ none: why }];
 }
 
 /** @param {number} ms @returns {string} */
@@ -101,8 +113,8 @@ export function duration(ms) {
 function two(ms, large, largeName, small, smallName) {
   const whole = Math.floor(ms / large);
   const rest = Math.floor((ms - whole * large) / small);
-  const first = `${COUNT.format(whole)} ${largeName}`;
-  return rest === 0 ? first : `${first} ${rest} ${smallName}`;
+  const first = `${figures(whole)} ${largeName}`;
+  return rest === 0 || whole >= MOST_FIGURES ? first : `${first} ${rest} ${smallName}`;
 }
 
 /** To the second below a minute, to the minute below an hour, so that what ticks is quiet. @param {number} ms */
@@ -170,7 +182,7 @@ export function size(bytes) {
   if (!isNumber(bytes)) return [{ none: 'the answer does not say' }];
   if (bytes < 2 ** 20) return [`${DECIMAL.format(bytes / 2 ** 10)} KiB`];
   if (bytes < 2 ** 30) return [`${DECIMAL.format(bytes / 2 ** 20)} MiB`];
-  return [`${DECIMAL.format(bytes / 2 ** 30)} GiB`];
+  return [`${figures(bytes / 2 ** 30, DECIMAL)} GiB`];
 }
 
 /** "a", "a and b", "a, b and c". @param {Parts[]} items @returns {Parts} */
