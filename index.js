@@ -1,7 +1,7 @@
 'use strict';
 // The public face: arguments are checked here and results get their shape; what the queue does is in the addon.
 const path = require('node:path');
-const { addonFile } = require('./lib/addon-file.js');
+const { ADDON_CALLS, addonFile } = require('./lib/addon-file.js');
 const { Packer, STRIDE, isObject } = require('./lib/packer.js');
 const { checkOptions, checkPatch } = require('./lib/options.js');
 const { version } = require('./package.json');
@@ -39,10 +39,17 @@ function load() {
     const hint = `install the package built for ${process.platform}-${process.arch}; in a clone, \`npm run build\``;
     throw coded('E_ADDON', `the addon ${file} cannot be loaded: ${hint}`, err);
   }
-  if (addon.addonVersion() !== version) {
+  if (addon.addonVersion?.() !== version) {
     throw coded(
       'E_ADDON',
-      `the addon ${file} is of version ${addon.addonVersion()}, the package of ${version}: build it again with \`npm run build\``,
+      `the addon ${file} is of version ${addon.addonVersion?.()}, the package of ${version}: build it again with \`npm run build\``,
+    );
+  }
+  const lacks = ADDON_CALLS.filter((name) => typeof addon[name] !== 'function');
+  if (lacks.length > 0) {
+    throw coded(
+      'E_ADDON',
+      `the addon ${file} is older than the package (it has no ${lacks.join(', ')}): build it again with \`npm run build\``,
     );
   }
   // A copy that this thread has loaded is known everywhere; one of another thread, only where the kernel tells.

@@ -7,7 +7,7 @@ const os = require('node:os');
 const path = require('node:path');
 const { after, before, describe, test } = require('node:test');
 const manifest = require('../package.json');
-const { addonFile } = require('../lib/addon-file.js');
+const { ADDON_CALLS, addonFile } = require('../lib/addon-file.js');
 const { until } = require('./support/until.js');
 
 const ROOT = path.join(__dirname, '..');
@@ -191,6 +191,16 @@ describe('in an empty project, installed with scripts off', () => {
       assert.ok(names.includes(name), name);
     }
     for (const [name, length] of served) assert.ok(length > 100, name);
+  });
+
+  test('where the chart library is not installed the rest of the console is served', () => {
+    const files = path.join(copyOf('without charts'), 'lib/console-files.js');
+    const [page, chart, names] = answerOf(`
+      const { consoleFile, consolePaths } = require(${JSON.stringify(files)});
+      console.log(JSON.stringify([consoleFile('').status, consoleFile('vendor/uPlot.esm.js'), consolePaths()]));
+    `);
+    assert.deepEqual([page, chart], [200, null]);
+    assert.ok(names.includes('main.js') && !/vendor/.test(names));
   });
 
   test('its service serves the console', async () => {
@@ -389,5 +399,21 @@ describe('E_ADDON', () => {
     });
     assert.equal(code, 'E_ADDON');
     assert.match(message, /99\.0\.0/);
+  });
+
+  test('where the addon was built before the package needed more of it', () => {
+    const [code, message] = loading('older', (copy) => {
+      const file = path.join(copy, 'lib/addon-file.js');
+      const text = fs.readFileSync(file, 'utf8');
+      fs.writeFileSync(file, text.replace("  'validate',", "  'validate',\n  'newlyNeeded',"));
+    });
+    assert.equal(code, 'E_ADDON', message);
+    assert.match(message, /it has no newlyNeeded\): build it again with `npm run build`/);
+  });
+
+  test('is said at the start for all that is called of it', () => {
+    const text = fs.readFileSync(path.join(__dirname, '../index.js'), 'utf8');
+    const called = new Set([...text.matchAll(/\bnative\.(\w+)/g)].map(([, name]) => name));
+    assert.deepEqual([...called].sort(), [...ADDON_CALLS].sort());
   });
 });

@@ -198,6 +198,7 @@ describe('rows, claims and results', () => {
     assertAddsUp(state.answer);
     const metrics = await call('/metrics', 'GET');
     assert.match(String(metrics.headers.get('content-type')), /^application\/openmetrics-text/);
+    assert.equal(metrics.headers.get('cache-control'), 'no-store');
     assert.match(metrics.answer, /# EOF\n$/);
     const { answer } = await call('/prerender_admin/explain', 'POST', { key: 'nobody knows it' });
     assert.deepEqual([answer.kept, answer.reason], [false, 'unknown']);

@@ -48,11 +48,22 @@ function locate() {
   for (const name of fs.readdirSync(FOLDER)) {
     if (Object.hasOwn(TYPES, path.extname(name))) files.set(name, path.join(FOLDER, name));
   }
-  const library = path.dirname(require.resolve('uplot/package.json'));
-  files.set('vendor/uPlot.esm.js', path.join(library, 'dist', 'uPlot.esm.js'));
-  files.set('vendor/uPlot.min.css', path.join(library, 'dist', 'uPlot.min.css'));
-  files.set('vendor/LICENSE', path.join(library, 'LICENSE'));
+  const library = charts();
+  if (library !== null) {
+    files.set('vendor/uPlot.esm.js', path.join(library, 'dist', 'uPlot.esm.js'));
+    files.set('vendor/uPlot.min.css', path.join(library, 'dist', 'uPlot.min.css'));
+    files.set('vendor/LICENSE', path.join(library, 'LICENSE'));
+  }
   return files;
+}
+
+/** The chart library's folder; null where it is not installed: the console has tables instead. */
+function charts() {
+  try {
+    return path.dirname(require.resolve('uplot/package.json'));
+  } catch {
+    return null;
+  }
 }
 
 /** @type {Map<string, string> | null} */

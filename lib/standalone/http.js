@@ -88,7 +88,10 @@ function createApi({
     '/prerender_admin/pause': { POST: (request) => setPaused(request, true) },
     '/prerender_admin/resume': { POST: (request) => setPaused(request, false) },
     '/metrics': {
-      GET: () => ({ headers: { 'content-type': OPENMETRICS }, body: keeper.metrics() }),
+      GET: () => ({
+        headers: { 'content-type': OPENMETRICS, 'cache-control': 'no-store' },
+        body: keeper.metrics(),
+      }),
     },
   };
   const rowRoute = { GET: getRow, PUT: putRow, DELETE: deleteRow };
