@@ -4,7 +4,7 @@ const assert = require('node:assert/strict');
 const http = require('node:http');
 const { after, describe, test } = require('node:test');
 const { clusterAnswer } = require('../lib/cluster.js');
-const { stateAnswer } = require('../lib/state-answer.js');
+const { stateAnswer, QUESTION } = require('../lib/state-answer.js');
 const { assertAddsUp } = require('./support/compare.js');
 const { ask, at, startHost } = require('./support/host.js');
 const { HOUR, MINUTE, START, gone, manual, put } = require('./support/keepers.js');
@@ -30,9 +30,14 @@ after(() => {
  * A node as others see it: a real server that answers as it is told.
  *
  * @param {(request: http.IncomingMessage, response: http.ServerResponse) => void} answer
+ * @param {boolean} [isAnswering]  this very question
  */
-async function serve(answer) {
-  const server = http.createServer(answer);
+async function serve(answer, isAnswering = true) {
+  const server = http.createServer((request, response) => {
+    const question = request.headers[QUESTION];
+    if (isAnswering && question) response.setHeader(QUESTION, question);
+    answer(request, response);
+  });
   servers.add(server);
   await new Promise((resolve) => server.listen(0, '127.0.0.1', () => resolve(undefined)));
   const url = `http://127.0.0.1:${/** @type {AddressInfo} */ (server.address()).port}`;
@@ -571,6 +576,31 @@ describe('no total', () => {
     assert.equal(status, 200);
   });
 
+  test('where an answer is older than the question, whatever age it says it has, and whatever the clocks say', async () => {
+    const { status, headers, body } = stateAnswer(b);
+    const kept = { ...headers, [QUESTION]: 'an earlier one' };
+    for (const sent of [headers, kept]) {
+      const second = await serve(
+        (_, response) => response.writeHead(status, sent).end(body),
+        false,
+      );
+      const third = await serveState(c);
+      const answered = await askCluster(a, [second.url, third.url]);
+      assertRefused('stale', /does not answer this question, but with something older/, answered);
+    }
+    const clock = await withChanged((document) => {
+      document.generatedAt += 24 * HOUR;
+      document.trust.stateAt += 24 * HOUR;
+    });
+    assert.equal(clock.status, 200, 'a clock that is off');
+    const inside = await withChanged((document) => (document.trust.stateAt -= HOUR));
+    assertRefused('stale', /3600000 ms ago, and 5000 ms is the most/, inside);
+    const own = await withChanged(({ trust }) =>
+      Object.assign(trust, { stateAgeMs: HOUR, maxAgeMs: 1e12 }),
+    );
+    assertRefused('stale', /3600000 ms ago, and 5000 ms is the most/, own);
+  });
+
   test('where another node answers at the address: what it says is not passed off as that node', async () => {
     const answered = await withChanged((document) => Object.assign(document, { node: 'n9' }));
     const { now, keeper } = assertRefused('wrong-node', /n9 is/, answered);
@@ -624,7 +654,8 @@ describe('no total', () => {
       ['flow', (d, v) => (d.flow = v), [undefined, null, 1]],
       ['flow\\[0\\].minute', (d, v) => (d.flow = [{ minute: v }]), wrong],
       ['trust.exact', (d, v) => (d.trust.exact = v), [undefined, null, 1]],
-      ['trust.stateAgeMs', (d, v) => (d.trust.stateAgeMs = v), [undefined, null, 'x']],
+      ['trust.stateAgeMs', (d, v) => (d.trust.stateAgeMs = v), [undefined, null, 'x', -1, 1e300]],
+      ['handOver', (d, v) => (d.handOver = v), [true, 'x', {}, { rows: -1 }, { rows: 'x' }]],
       ['trust.keeper.ring', (d, v) => (d.trust.keeper.ring = v), [undefined, null, 'abc', {}]],
       ['trust.keeper', (d, v) => (d.trust.keeper = v), [undefined, null, 'abc', []]],
       ['schema', (d, v) => (d.schema = v), [undefined, 2, '1']],
@@ -649,12 +680,13 @@ describe('no total', () => {
       document.now.evil = 'x';
       document.trust.keeper.lastError = { not: 'a string' };
       document.trust.keeper.verify = { deep: { er: 1 } };
+      document.trust.keeper.invalidRules = [null];
       document.lateness.classes[0].html = '<b>';
     });
     assert.equal(status, 200);
     assert.deepEqual(
-      [document.nodes[1].keeper.lastError, document.nodes[1].keeper.verify],
-      [null, null],
+      ['lastError', 'verify', 'invalidRules'].map((field) => document.nodes[1].keeper[field]),
+      [null, null, null],
     );
     assert.equal(JSON.stringify(document).includes('<b>'), false);
     assert.equal(JSON.stringify(document).includes('evil'), false);
@@ -731,7 +763,7 @@ describe('credentials', () => {
       host: 'evil',
       'x-other': '1',
     };
-    const forAll = ['accept', 'accept-encoding', 'connection', 'host'];
+    const forAll = ['accept', 'accept-encoding', 'cache-control', 'connection', 'host', QUESTION];
     const ask = async (/** @type {any} */ options) => {
       seen.length = 0;
       assert.equal((await askCluster(own, urls, options)).status, 200);

@@ -12,7 +12,7 @@ const { readOptions } = require('../lib/harper/options.js');
 const { HarperQueue } = require('../lib/harper/queue.js');
 const { createAdminResource, createMetricsResource, reply } = require('../lib/harper/routes.js');
 const { HarperTable } = require('../lib/harper/table.js');
-const { stateAnswer } = require('../lib/state-answer.js');
+const { stateAnswer, QUESTION } = require('../lib/state-answer.js');
 const {
   HarperDouble,
   ResourceDouble,
@@ -276,8 +276,8 @@ test('the nodes of a cluster are asked with what the caller is known by, a sessi
     seen.push(headers);
     const isKnown = headers.cookie === 'hdb-session=1' || headers.authorization === 'Basic x';
     const keeper = new QueueKeeper({ node: hostname, nodes: ['localhost'] });
-    const { status, body } = stateAnswer(keeper);
-    response.writeHead(isKnown ? status : 401).end(isKnown ? body : '');
+    const { status, headers: own, body } = stateAnswer(keeper, undefined, headers[QUESTION]);
+    response.writeHead(isKnown ? status : 401, own).end(isKnown ? body : '');
     keeper.close();
   });
   await new Promise((resolve) => server.listen(0, hostname, () => resolve(undefined)));

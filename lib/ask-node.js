@@ -44,7 +44,7 @@ class ClosedIdle extends Unusable {}
  * @param {string | null} url  of the node; null where it is not known
  * @param {string} path
  * @param {Question} [question]
- * @returns {Promise<{ status: number, body: string }>}
+ * @returns {Promise<{ status: number, headers: http.IncomingHttpHeaders, body: string }>}
  */
 async function askNode(url, path, question = {}) {
   if (url === null) {
@@ -57,7 +57,7 @@ async function askNode(url, path, question = {}) {
   }, timeoutMs);
   try {
     const ask = () => exchange(url + path, gaveUp.signal, question);
-    const { status, bytes } = await ask().catch((error) => {
+    const { status, headers, bytes } = await ask().catch((error) => {
       // Closed, as idle, while the question was on its way: that says nothing about the node.
       if (error instanceof ClosedIdle && !gaveUp.signal.aborted) return ask();
       throw error;
@@ -68,7 +68,7 @@ async function askNode(url, path, question = {}) {
         `answers with a redirect (${status}), which is not followed: name its own URL`,
       );
     }
-    return { status, body: textOf(bytes) };
+    return { status, headers, body: textOf(bytes) };
   } finally {
     clearTimeout(timer);
   }
@@ -80,7 +80,7 @@ async function askNode(url, path, question = {}) {
  * @param {string} url
  * @param {AbortSignal} signal
  * @param {Question} question
- * @returns {Promise<{ status: number, bytes: Buffer }>}
+ * @returns {Promise<{ status: number, headers: http.IncomingHttpHeaders, bytes: Buffer }>}
  */
 function exchange(url, signal, question) {
   const { method = 'GET', headers = {}, body, maxBytes = MOST_BYTES } = question;
@@ -119,7 +119,11 @@ function exchange(url, signal, question) {
         asked.destroy();
       });
       response.on('end', () =>
-        resolve({ status: Number(response.statusCode), bytes: Buffer.concat(chunks) }),
+        resolve({
+          status: Number(response.statusCode),
+          headers: response.headers,
+          bytes: Buffer.concat(chunks),
+        }),
       );
       response.on('error', (error) =>
         reject(new Unusable('unreachable', `broke off its answer (${messageOf(error)})`)),

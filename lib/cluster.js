@@ -8,8 +8,10 @@
  * It knows the nodes and the HTTP contract of their state route, and nothing of the host it runs in.
  */
 
+const { randomUUID } = require('node:crypto');
 const { askNode, cut, messageOf, Unusable } = require('./ask-node.js');
 const { flawOfState, knownOfKeeper, EDGES } = require('./state-shape.js');
+const { QUESTION } = require('./state-answer.js');
 
 /**
  * @typedef {{ name: string, url: string | null }} ClusterNode  `url`: what the route's path is put behind; null
@@ -50,6 +52,8 @@ const { flawOfState, knownOfKeeper, EDGES } = require('./state-shape.js');
 const STATE_PATH = '/prerender_admin/queue-state';
 const HEADERS = { 'content-type': 'application/json', 'cache-control': 'no-store' };
 const MOST_LISTED = 200;
+/** As old as a state may be, whatever a node says of its own. */
+const MOST_AGE_MS = 5_000;
 
 /** @type {Record<string, string>} */
 const PHASES = {
@@ -126,12 +130,23 @@ async function lookAt(name, url, ring, options) {
  * @returns {Promise<StateAnswer>}
  */
 async function ask(url, { headers, forward, path = STATE_PATH, timeoutMs, maxBytes }) {
+  const question = randomUUID();
   const answer = await askNode(url, path, {
-    headers: credentialsOf(headers, forward),
+    headers: {
+      ...credentialsOf(headers, forward),
+      'cache-control': 'no-cache',
+      [QUESTION]: question,
+    },
     timeoutMs,
     maxBytes,
   });
   const { status } = answer;
+  if (status === 200 && answer.headers[QUESTION] !== question) {
+    throw new Unusable(
+      'stale',
+      `does not answer this question, but with something older: is there a cache before it? (${QUESTION} does not come back)`,
+    );
+  }
   if (status === 200 || status === 503) return answer;
   if (status === 401 || status === 403) {
     throw new Unusable('refused', `does not take these credentials (${status})`);
@@ -178,7 +193,7 @@ function read({ status, body }) {
  * @param {number} status
  * @param {string[]} ring
  */
-function judge({ trust, handOver }, status, ring) {
+function judge({ generatedAt, trust, handOver }, status, ring) {
   if (!trust.live) {
     const { phase, keeper } = trust;
     const why = Object.hasOwn(PHASES, phase) ? PHASES[phase] : `is not live (${cut(phase)})`;
@@ -187,11 +202,11 @@ function judge({ trust, handOver }, status, ring) {
     throw new Unusable('not-live', why + cause);
   }
   if (status !== 200) throw new Unusable('malformed', `says that it is live, and ${status}`);
-  if (trust.stateAgeMs > trust.maxAgeMs) {
-    throw new Unusable(
-      'stale',
-      `says what was ${trust.stateAgeMs} ms ago, and ${trust.maxAgeMs} ms is the most`,
-    );
+  // Both of its own clock.
+  const ageMs = Math.max(trust.stateAgeMs, generatedAt - trust.stateAt);
+  const mostMs = Math.min(trust.maxAgeMs, MOST_AGE_MS);
+  if (ageMs > mostMs) {
+    throw new Unusable('stale', `says what was ${ageMs} ms ago, and ${mostMs} ms is the most`);
   }
   const theirs = new Set(trust.keeper.ring);
   const lacks = ring.filter((name) => !theirs.has(name));

@@ -5,6 +5,13 @@
  * numbers, else 503 with what it can still say and why. A wrong number is never shown.
  */
 
+/**
+ * What the asker gave here comes back, so that an answer that was kept somewhere on the way (by a proxy) shows itself:
+ * no clock is needed for that.
+ */
+const QUESTION = 'x-queue-question';
+const LONGEST_QUESTION = 64;
+
 /** @type {Record<string, string>} */
 const WHY = {
   starting: 'the queue keeper is starting',
@@ -17,10 +24,15 @@ const WHY = {
 /**
  * @param {{ stateJson(): string }} keeper
  * @param {(document: any) => object | null} [more]  what the host has to say beside it
+ * @param {unknown} [question]  what came in the header `QUESTION`
  * @returns {{ status: 200 | 503, headers: Record<string, string>, body: string }}
  */
-function stateAnswer(keeper, more = () => null) {
+function stateAnswer(keeper, more = () => null, question = undefined) {
+  /** @type {Record<string, string>} */
   const headers = { 'content-type': 'application/json', 'cache-control': 'no-store' };
+  if (typeof question === 'string' && question.length <= LONGEST_QUESTION) {
+    headers[QUESTION] = question;
+  }
   const text = keeper.stateJson();
   const document = JSON.parse(text);
   const said = more(document);
@@ -51,4 +63,4 @@ function errorText(error) {
   return typeof message === 'string' ? message : JSON.stringify(error);
 }
 
-module.exports = { stateAnswer };
+module.exports = { stateAnswer, QUESTION };

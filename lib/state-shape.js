@@ -15,7 +15,10 @@ const kind = (what, test) => ({ what, test });
 /** Far above what a node can hold, and low enough that the sum over all nodes is still a whole number. */
 const MOST = 2 ** 44;
 const count = kind('a whole number', (v) => Number.isInteger(v) && v >= 0 && v <= MOST);
-const number = kind('a number', Number.isFinite);
+/** As far as a date goes, so that a time among them can be shown. */
+const FURTHEST = 8.64e15;
+const number = kind('a number', (v) => Number.isFinite(v) && Math.abs(v) <= FURTHEST);
+const age = kind('a number of 0 or more', (v) => number.test(v) && v >= 0);
 const flag = kind('true or false', (v) => typeof v === 'boolean');
 const text = kind('a string', (v) => typeof v === 'string');
 /** @param {Kind} of */
@@ -43,8 +46,8 @@ const TRUST = {
   phase: text,
   exact: flag,
   stateAt: number,
-  stateAgeMs: number,
-  maxAgeMs: number,
+  stateAgeMs: age,
+  maxAgeMs: age,
   keeper: { ring: [text] },
 };
 
@@ -56,6 +59,7 @@ const handOver = kind(
 /** Of every state document. */
 const ANY = {
   schema: exactly(1),
+  generatedAt: number,
   node: text,
   now: { paused: flag, status },
   trust: TRUST,
@@ -120,9 +124,17 @@ const walk = kind(
   (v) =>
     typeof v === 'object' &&
     v !== null &&
-    Object.values(v).every((each) => each === null || typeof each !== 'object'),
+    !Array.isArray(v) &&
+    Object.values(v).every((each) => each === null || flag.test(each) || number.test(each)),
 );
-const ruleList = kind('a list of rules', Array.isArray);
+const report = kind(
+  walk.what,
+  (v) => walk.test(v) && number.test(v.at) && count.test(v.scanned) && count.test(v.repaired),
+);
+const ruleList = kind(
+  'a list of { index, what }',
+  (v) => Array.isArray(v) && v.every((each) => count.test(each?.index) && text.test(each.what)),
+);
 
 /** What is said about a node's keeper beside the totals; nothing of it is added up, and null stands for what is not known. @type {Record<string, Kind>} */
 const KEEPER = {
@@ -144,8 +156,8 @@ const KEEPER = {
   eventsFlagged: count,
   malformed: count,
   lastEventAt: number,
-  verify: walk,
-  lastResync: walk,
+  verify: report,
+  lastResync: report,
   topCheck: walk,
   repairedTotal: count,
   lateTotal: count,

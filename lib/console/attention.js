@@ -138,8 +138,9 @@ function keeperTroubles(keeper, now) {
     });
   }
   if (Array.isArray(invalidRules)) {
-    for (const { what } of invalidRules) {
-      found.push({ level: 'warn', is: say`A rule of the routes is left out: ${String(what)}` });
+    for (const rule of invalidRules) {
+      const what = String(rule?.what ?? 'which, is not said');
+      found.push({ level: 'warn', is: say`A rule of the routes is left out: ${what}` });
     }
   }
   return found;

@@ -7,7 +7,7 @@
 
 const { clusterAnswer } = require('../cluster.js');
 const { HttpError } = require('../http-error.js');
-const { stateAnswer } = require('../state-answer.js');
+const { stateAnswer, QUESTION } = require('../state-answer.js');
 
 /**
  * @typedef {InstanceType<typeof import('./queue.js').HarperQueue>} HarperQueue
@@ -22,7 +22,9 @@ const NO_STORE = { 'cache-control': 'no-store' };
 
 /** @type {Record<string, Record<string, (call: Call) => Answer | Promise<Answer>>>} */
 const ADMIN = {
-  'queue-state': { GET: ({ queue }) => stateAnswer(queue.keeper) },
+  'queue-state': {
+    GET: ({ queue, headers }) => stateAnswer(queue.keeper, undefined, headers[QUESTION]),
+  },
   'cluster-queue-state': {
     GET: ({ queue, headers }) =>
       clusterAnswer({

@@ -12,7 +12,7 @@ const { clusterAnswer } = require('../cluster.js');
 const { consoleFile } = require('../console-files.js');
 const { HttpError } = require('../http-error.js');
 const { checkRow } = require('../row.js');
-const { stateAnswer } = require('../state-answer.js');
+const { stateAnswer, QUESTION } = require('../state-answer.js');
 const { importRows } = require('./ndjson.js');
 const { checkNodes, otherOwner } = require('./nodes.js');
 
@@ -212,11 +212,14 @@ function createApi({
     };
   }
 
-  function getState() {
-    return stateAnswer(keeper, ({ trust }) => {
+  /** @param {Request} [request] */
+  function getState(request) {
+    /** @param {any} document */
+    const more = ({ trust }) => {
       const handOver = leftover.of(trust.keeper.ring);
       return handOver && { handOver };
-    });
+    };
+    return stateAnswer(keeper, more, request?.headers[QUESTION]);
   }
 
   /** @param {Request} request */
@@ -224,7 +227,7 @@ function createApi({
     return clusterAnswer({
       node,
       nodes: nodes.all(),
-      own: getState,
+      own: () => getState(),
       headers: request.headers,
     });
   }
