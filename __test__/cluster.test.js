@@ -1071,6 +1071,37 @@ describe('three hosts as one ring', () => {
     for (const host of hosts) assert.equal(await host.stop(), 0, host.output());
   });
 
+  test('a node is taken out with its rows: its folder is emptied under the names of two others', async () => {
+    const { hosts, nodes } = await startRing(NAMES, 300);
+    const [first, second, third] = hosts;
+    const left = nodes.slice(0, 2);
+    const refused = await ask(`${third.url}/prerender_admin/nodes`, 'PUT', { nodes: left });
+    assert.equal(refused.status, 422);
+    assert.match(refused.answer.error, /to take it out, see "Taking a node out" in the README$/);
+    for (const { url } of [first, second]) await setNodes(url, left);
+    assert.equal(await third.stop(), 0);
+    const list = left.map(({ name, url }) => `${name}=${url}`).join(',');
+    /** @type {number[]} */
+    const rest = [];
+    for (const { name } of left) {
+      const args = ['--node', name, '--nodes', list, '--workers', '1', '--sample', '0'];
+      const emptied = await startHost(args, { data: third.data });
+      const { answer } = await until('the end of the hand-over', async () => {
+        const asked = await ask(emptied.url + STATE, 'GET');
+        return 'handOver' in asked.answer ? null : asked;
+      });
+      rest.push(answer.trust.keeper.rows);
+      assert.equal(await emptied.stop(), 0);
+    }
+    assert.ok(rest[0] > 0 && rest[1] === 0, String(rest));
+    const { answer } = await until('all rows', async () => {
+      const asked = await ask(first.url + CLUSTER, 'GET');
+      return asked.status === 200 ? asked : null;
+    });
+    assert.equal(answer.now.due, 300);
+    for (const host of [first, second]) assert.equal(await host.stop(), 0, host.output());
+  });
+
   test('a node at the address of another gets none of its rows', async () => {
     const { hosts, nodes } = await startRing(['n1.example.com', 'n2.example.com'], ROWS);
     const stranger = await startHost(['--node', 'x', '--workers', '1', '--sample', '0']);
@@ -1097,7 +1128,7 @@ describe('three hosts as one ring', () => {
       [undefined, /must be a list/],
       [[], /must be a list/],
       [{}, /must be a list/],
-      [[{ name: 'b', url }], /this node, "a", is not among them/],
+      [[{ name: 'b', url }], /this node, "a", is not among them: name it, too/],
       [
         [
           { name: 'a', url },

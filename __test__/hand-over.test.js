@@ -80,7 +80,7 @@ test('a row is sent to its own node only, and deleted here only when it has arri
   const { port } = /** @type {import('node:net').AddressInfo} */ (other.address());
   /** @type {string[]} */
   const said = [];
-  const leftover = new Leftover({ table, board: new Board() });
+  const leftover = new Leftover({ node: 'a', table, board: new Board() });
   const ring = ['a', 'b'];
   assert.deepEqual(leftover.of(ring), { rows: null });
   const nodes = { urlOf: () => `http://127.0.0.1:${port}` };

@@ -15,16 +15,18 @@ const NOT_COUNTED = -1;
 class Leftover {
   #table;
   #board;
+  #node;
 
-  /** @param {{ table: Settings, board: InstanceType<typeof import('./board.js').Board> }} parts */
-  constructor({ table, board }) {
+  /** @param {{ node: string, table: Settings, board: InstanceType<typeof import('./board.js').Board> }} parts */
+  constructor({ node, table, board }) {
+    this.#node = node;
     this.#table = table;
     this.#board = board;
   }
 
   /** Whether all was where it belongs when it was last looked. @param {string[]} ring */
   isSettled(ring) {
-    return ring.length === 1 || this.#table.setting(SETTING) === JSON.stringify(ring);
+    return ring.length === 1 || this.#table.setting(SETTING) === this.#settledAs(ring);
   }
 
   /**
@@ -39,6 +41,11 @@ class Leftover {
     const rows = this.#board.leftover;
     if (rows > 0) return { rows };
     return this.isSettled(ring) ? null : { rows: rows === NOT_COUNTED ? null : rows };
+  }
+
+  /** The folder may have been another node's. @param {string[]} ring */
+  #settledAs(ring) {
+    return JSON.stringify([this.#node, ring]);
   }
 
   /** From here on it is not known: there is another ring. */
@@ -59,7 +66,7 @@ class Leftover {
 
   /** All is where it belongs. @param {string[]} ring */
   async settle(ring) {
-    if (!this.isSettled(ring)) await this.#table.saveSetting(SETTING, JSON.stringify(ring));
+    if (!this.isSettled(ring)) await this.#table.saveSetting(SETTING, this.#settledAs(ring));
     this.#board.leftover = NOT_COUNTED;
   }
 }

@@ -57,7 +57,9 @@ function checkNodes(list, node) {
     nodes.set(name, { name, url: checkUrl(name, url) });
   }
   if (!nodes.has(node)) {
-    throw new TypeError(`this node, "${node}", is not among them: name it, too`);
+    throw new TypeError(
+      `this node, "${node}", is not among them: name it, too; to take it out, see "Taking a node out" in the README`,
+    );
   }
   return [...nodes.values()];
 }

@@ -46,7 +46,7 @@ function run(data) {
   const keeper = QueueKeeper.open(KEEPER_NAME, data.keeper);
   const { node = DEFAULT_NODE, nodes: named = [] } = data.keeper;
   const nodes = new Nodes({ table, named });
-  const leftover = new Leftover({ table, board });
+  const leftover = new Leftover({ node, table, board });
   const api = createApi({
     keeper,
     table,
