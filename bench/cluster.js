@@ -68,7 +68,7 @@ const HELP = `node bench/cluster.js [options]
   --renderers 50   simulated renderers on each node
   --workers 2      worker threads of each node
   --seed 1         of the corpus
-  --quick          3,000 rows, 12 s, under a minute: shows that all of it runs, writes nothing
+  --quick          3,000 rows, 12 s, about a minute: shows that all of it runs, writes nothing
   --out FILE       where the figures go (default results/cluster.json)`;
 
 /** A load on each node; no page is to be leased twice at once in all of them. @param {Member[]} members @param {Corpus} rows @param {{ renderers: number, writers: number }} load */
@@ -438,7 +438,7 @@ async function main() {
   console.log(
     `A ring of three standalone nodes with ${count.toLocaleString('en')} rows, ${renderers} renderers on each, for ${loadSeconds} s; then one node is frozen, killed ` +
       `and started again, a fourth is added under load, and a fifth that never comes: ${workers} workers a node, seed ${seed}. ` +
-      `Takes ${quick ? 'under a minute' : `about ${Math.ceil((loadSeconds + 90) / 60)} minutes`}${out ? `, and writes ${shown(out)}` : ''}.`,
+      `Takes ${quick ? 'about a minute' : `about ${Math.ceil((loadSeconds + 90) / 60)} minutes`}${out ? `, and writes ${shown(out)}` : ''}.`,
   );
 
   const loadAverageBefore = os.loadavg();
