@@ -673,6 +673,11 @@ describe('no total', () => {
       /does not add up/,
       await withChanged(({ lateness }) => (lateness.sitemap[4] += 1)),
     );
+    assertRefused(
+      'malformed',
+      /lateness.classes does not add up/,
+      await withChanged(({ lateness }) => lateness.classes.push(lateness.classes[0])),
+    );
   });
 
   test('whatever else a document has is neither passed on nor believed', async () => {

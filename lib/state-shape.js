@@ -222,6 +222,11 @@ function flawOfSums({ now, lateness }) {
   if (now.dueSitemap + now.dueDiscovered !== now.due) return 'now.due is not the sum of its parts';
   if (sum(lateness.sitemap) !== now.dueSitemap) return 'lateness.sitemap does not add up';
   if (sum(lateness.discovered) !== now.dueDiscovered) return 'lateness.discovered does not add up';
+  if (lateness.listsTruncated) return null;
+  for (const list of /** @type {const} */ (['byRoute', 'classes'])) {
+    const due = sum(lateness[list].map((/** @type {any} */ one) => one.due));
+    if (due !== now.due) return `lateness.${list} does not add up`;
+  }
   return null;
 }
 
