@@ -987,6 +987,8 @@ describe('three hosts as one ring', () => {
     );
     const own = await ask(first.url + STATE, 'GET');
     assert.deepEqual([own.status, own.answer.handOver], [200, { rows: moving.length }]);
+    const metrics = async () => (await fetch(`${first.url}/metrics`)).text();
+    assert.match(await metrics(), /\nkeeper_handing_over 1\n# EOF\n$/);
 
     // What the new node gives out, nobody else has.
     const given = new Set(jobs.map((/** @type {any} */ job) => job.key));
@@ -1007,6 +1009,7 @@ describe('three hosts as one ring', () => {
     });
     assert.equal(totalOf(answer, 'rows'), ROWS, 'those, too');
     assert.equal('handOver' in (await ask(first.url + STATE, 'GET')).answer, false);
+    assert.match(await metrics(), /\nkeeper_handing_over 0\n# EOF\n$/);
     assert.deepEqual(
       [status, answer.trust.exact, totalOf(answer, 'repairedTotal')],
       [200, true, 0],

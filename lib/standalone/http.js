@@ -25,7 +25,7 @@ const { checkNodes, otherOwner } = require('./nodes.js');
  *
  * What the routes use of the keeper.
  * @typedef {Pick<import('../../index.js').QueueKeeper, 'claim' | 'confirm' | 'describe' | 'dueSummary'
- *   | 'explain' | 'metrics' | 'pause' | 'release' | 'resume' | 'stateJson' | 'status'>} Keeper
+ *   | 'explain' | 'metrics' | 'pause' | 'release' | 'resume' | 'state' | 'stateJson' | 'status'>} Keeper
  */
 
 const LARGEST_BODY = 16 * 2 ** 20;
@@ -90,7 +90,7 @@ function createApi({
     '/metrics': {
       GET: () => ({
         headers: { 'content-type': OPENMETRICS, 'cache-control': 'no-store' },
-        body: keeper.metrics(),
+        body: getMetrics(),
       }),
     },
   };
@@ -210,6 +210,19 @@ function createApi({
       headers: { 'cache-control': 'no-store' },
       body: { status: keeper.status, ...keeper.dueSummary() },
     };
+  }
+
+  /** The keeper's, and what only this host knows: rows that are on their way to another node are in no node's numbers. */
+  function getMetrics() {
+    const handing = leftover.of(keeper.state().trust.keeper.ring) === null ? 0 : 1;
+    return keeper.metrics().replace(
+      /# EOF\n$/,
+      `# TYPE keeper_handing_over gauge
+# HELP keeper_handing_over 1 while rows of other nodes are here, or may be: no sum over the nodes is whole then.
+keeper_handing_over ${handing}
+# EOF
+`,
+    );
   }
 
   /** @param {Request} [request] */
