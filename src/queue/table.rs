@@ -271,11 +271,6 @@ impl Table {
         self.set(row, WATCHED, on);
     }
 
-    /// Whether there is anything that an event has to look at.
-    pub fn flagged(&self, row: RowId) -> bool {
-        self.has(row, UNVERIFIED | NOTED | WATCHED)
-    }
-
     /// What the walk of this parity knows of the row.
     pub fn mark(&self, row: RowId, parity: bool) -> Mark {
         let flags = self.flags(row);

@@ -132,9 +132,8 @@ impl Watch {
 
     /// A walk has seen the whole table since; about so many keys it has not seen.
     pub fn forget_suspects(&mut self, more: usize) {
-        self.suspects.clear();
-        // A table that grows when it is large holds everybody up.
-        self.suspects.reserve(more);
+        // One that grows when it is large holds everybody up; one that was large once need not stay so.
+        self.suspects = ByHash::with_capacity_and_hasher(more, Default::default());
     }
 
     /// Something touched a kept row that was being read.
