@@ -9,20 +9,13 @@ const fs = require('node:fs');
 const net = require('node:net');
 const os = require('node:os');
 const path = require('node:path');
-const { parseArgs } = require('node:util');
 const { Worker } = require('node:worker_threads');
 const { assertAddsUp } = require('../__test__/support/compare.js');
 const { corpus, HOUR } = require('./corpus.js');
 const { startHost, temporaryFolder } = require('./support/host.js');
 const { findLost, sleep, startLoad } = require('./support/load.js');
-const {
-  mustBeWhole,
-  printTable,
-  short,
-  shown,
-  startProgress,
-  writeResults,
-} = require('./support/report.js');
+const { readOptions } = require('./support/options.js');
+const { printTable, short, shown, startProgress, writeResults } = require('./support/report.js');
 const {
   askCluster,
   compareAtRest,
@@ -62,14 +55,6 @@ const RENDER_MS = 3_000;
 const ADMIN_PER_SECOND = 100;
 const POLL_MS = 500;
 const DEADLINE_MS = 2_000;
-const HELP = `node bench/cluster.js [options]
-  --rows 30000     how many schedule rows, on all nodes together
-  --seconds 120    of load, half of them with ${ADMIN_PER_SECOND} admin requests a second beside it
-  --renderers 50   simulated renderers on each node
-  --workers 2      worker threads of each node
-  --seed 1         of the corpus
-  --quick          3,000 rows, 12 s, about a minute: shows that all of it runs, writes nothing
-  --out FILE       where the figures go (default results/cluster.json)`;
 
 /** A load on each node; no page is to be leased twice at once in all of them. @param {Member[]} members @param {Corpus} rows @param {{ renderers: number, writers: number }} load */
 function startFleets(members, rows, { renderers, writers }) {
@@ -411,30 +396,33 @@ async function lookForWrites({ check }, members, fleets) {
 }
 
 async function main() {
-  const { values } = parseArgs({
-    options: {
-      rows: { type: 'string' },
-      seconds: { type: 'string' },
-      renderers: { type: 'string' },
-      workers: { type: 'string' },
-      seed: { type: 'string', default: '1' },
-      out: { type: 'string' },
-      quick: { type: 'boolean', default: false },
-      help: { type: 'boolean', default: false },
+  const {
+    rows: count,
+    seconds: loadSeconds,
+    renderers,
+    workers,
+    seed,
+    quick,
+    out,
+  } = readOptions(
+    'cluster',
+    {
+      rows: {
+        what: 'how many schedule rows, on all nodes together',
+        normally: 30_000,
+        quick: 3_000,
+      },
+      seconds: {
+        what: `of load, half of them with ${ADMIN_PER_SECOND} admin requests a second beside it`,
+        normally: 120,
+        quick: 12,
+      },
+      renderers: { what: 'simulated renderers on each node', normally: 50, quick: 10 },
+      workers: { what: 'worker threads of each node', normally: 2, quick: 1 },
+      seed: { what: 'of the corpus', normally: 1 },
     },
-  });
-  if (values.help) {
-    console.log(HELP);
-    return;
-  }
-  const { quick } = values;
-  const count = Number(values.rows ?? (quick ? 3_000 : 30_000));
-  const loadSeconds = Number(values.seconds ?? (quick ? 12 : 120));
-  const renderers = Number(values.renderers ?? (quick ? 10 : 50));
-  const workers = Number(values.workers ?? (quick ? 1 : 2));
-  const seed = Number(values.seed);
-  mustBeWhole({ rows: count, seconds: loadSeconds, renderers, workers, seed });
-  const out = values.out ?? (quick ? null : path.join(__dirname, 'results', 'cluster.json'));
+    { quickly: '3,000 rows, 12 s, about a minute' },
+  );
   console.log(
     `A ring of three standalone nodes with ${count.toLocaleString('en')} rows, ${renderers} renderers on each, for ${loadSeconds} s; then one node is frozen, killed ` +
       `and started again, a fourth is added under load, and a fifth that never comes: ${workers} workers a node, seed ${seed}. ` +

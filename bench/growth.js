@@ -1,15 +1,13 @@
 /**
  * How the figures of `run.js` grow with the rows and with the classes: it is run once for each size, in a process of its own.
  * `plot.js` draws what this writes.
- *
- *     node bench/growth.js [--quick] [--out FILE]
  */
 
 const { execFileSync } = require('node:child_process');
 const fs = require('node:fs');
 const os = require('node:os');
 const path = require('node:path');
-const { parseArgs } = require('node:util');
+const { readOptions } = require('./support/options.js');
 const { printTable, short, shown, startProgress, writeResults } = require('./support/report.js');
 
 const STAGES = 'memory,load,apply,claim,read,snapshot';
@@ -77,11 +75,7 @@ function print(title, points, head) {
 }
 
 function main() {
-  const { values } = parseArgs({
-    options: { quick: { type: 'boolean', default: false }, out: { type: 'string' } },
-  });
-  const { quick } = values;
-  const out = values.out ?? (quick ? null : path.join(__dirname, 'results', 'growth.json'));
+  const { quick, out } = readOptions('growth', {}, { quickly: 'small sizes, half a minute' });
   const sizes = plan(quick);
   console.log(
     `Runs bench/run.js for ${sizes.rows.length} numbers of rows and ${sizes.classes.length} of classes. Takes ` +

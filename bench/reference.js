@@ -9,20 +9,13 @@
 const fs = require('node:fs');
 const os = require('node:os');
 const path = require('node:path');
-const { parseArgs } = require('node:util');
 const { createClassifier, scoreOf } = require('./baseline/js-keeper.js');
 const { corpus } = require('./corpus.js');
 const { openKeeper } = require('./reference/keeper.js');
 const { hasRedis, openRedis } = require('./reference/redis.js');
 const { loadSqlite, openSqlite } = require('./reference/sqlite.js');
-const {
-  mustBeWhole,
-  printTable,
-  short,
-  shown,
-  startProgress,
-  writeResults,
-} = require('./support/report.js');
+const { readOptions } = require('./support/options.js');
+const { printTable, short, shown, startProgress, writeResults } = require('./support/report.js');
 const { median } = require('./support/statistics.js');
 
 /** @typedef {ReturnType<typeof corpus>} Corpus */
@@ -136,33 +129,23 @@ async function agree(ours, others, classes) {
 }
 
 async function main() {
-  const { values } = parseArgs({
-    options: {
-      rows: { type: 'string' },
-      classes: { type: 'string', default: '40' },
-      seed: { type: 'string', default: '1' },
-      rounds: { type: 'string' },
-      out: { type: 'string' },
-      quick: { type: 'boolean', default: false },
-      help: { type: 'boolean', default: false },
+  const {
+    rows: count,
+    classes: classCount,
+    seed,
+    rounds,
+    quick,
+    out,
+  } = readOptions(
+    'reference',
+    {
+      rows: { what: 'how many schedule rows', normally: 250_000, quick: 10_000 },
+      classes: { what: 'about how many classes', normally: 40 },
+      seed: { what: 'of the corpus', normally: 1 },
+      rounds: { what: 'rounds in turns, of which the median is shown', normally: 7, quick: 2 },
     },
-  });
-  if (values.help) {
-    console.log(`node bench/reference.js [options]
-  --rows 250000     how many schedule rows
-  --classes 40      about how many classes
-  --seed 1          of the corpus
-  --rounds 7        rounds in turns, of which the median is shown
-  --quick           10,000 rows, a few seconds: shows that all of it runs, writes nothing
-  --out FILE        where the figures go (default results/reference.json)`);
-    return;
-  }
-  const { quick } = values;
-  const count = Number(values.rows ?? (quick ? 10_000 : 250_000));
-  const rounds = Number(values.rounds ?? (quick ? 2 : 7));
-  const [classCount, seed] = [Number(values.classes), Number(values.seed)];
-  mustBeWhole({ rows: count, rounds, seed, classes: classCount });
-  const out = values.out ?? (quick ? null : path.join(__dirname, 'results', 'reference.json'));
+    { quickly: '10,000 rows, a few seconds' },
+  );
   console.log(
     `Measures this keeper, SQLite and Redis in turns: ${count.toLocaleString('en')} rows, about ${classCount} classes, seed ${seed}, ` +
       `${rounds} rounds. Takes ${quick ? 'a few seconds' : 'one to two minutes'}${out ? `, and writes ${shown(out)}` : ''}.`,

@@ -6,19 +6,12 @@
 const fs = require('node:fs');
 const os = require('node:os');
 const path = require('node:path');
-const { parseArgs } = require('node:util');
 const { assertAddsUp } = require('../__test__/support/compare.js');
 const { corpus, HOUR } = require('./corpus.js');
 const { openReader, startHost, temporaryFolder, writeCorpus } = require('./support/host.js');
 const { findLost, getOnce, sleep, startLoad } = require('./support/load.js');
-const {
-  mustBeWhole,
-  printTable,
-  short,
-  shown,
-  startProgress,
-  writeResults,
-} = require('./support/report.js');
+const { readOptions } = require('./support/options.js');
+const { printTable, short, shown, startProgress, writeResults } = require('./support/report.js');
 const { median } = require('./support/statistics.js');
 
 /** @typedef {'with a snapshot' | 'without'} Arm */
@@ -42,15 +35,6 @@ const ARMS = /** @type {Arm[]} */ (['with a snapshot', 'without']);
 const BACKLOG_MS = 12 * HOUR;
 const POLL_MS = 20;
 const LONGEST_MS = 120_000;
-const HELP = `node bench/restart.js [options]
-  --rows 250000    how many schedule rows
-  --rounds 5       restarts of each kind, in turns, of which the median is shown
-  --load 10        seconds under load before each kill; the snapshot is as old as that
-  --renderers 20   simulated renderers
-  --workers 4      worker threads of the host
-  --seed 1         of the corpus
-  --quick          10,000 rows, one round, under 20 seconds: shows that all of it runs, writes nothing
-  --out FILE       where the figures go (default results/restart.json)`;
 
 /**
  * From the start of the process until everything is as before.
@@ -83,32 +67,35 @@ async function watchRestart({ startedAt, url }, rows) {
 }
 
 async function main() {
-  const { values } = parseArgs({
-    options: {
-      rows: { type: 'string' },
-      rounds: { type: 'string' },
-      load: { type: 'string' },
-      renderers: { type: 'string', default: '20' },
-      workers: { type: 'string', default: '4' },
-      seed: { type: 'string', default: '1' },
-      out: { type: 'string' },
-      quick: { type: 'boolean', default: false },
-      help: { type: 'boolean', default: false },
+  const {
+    rows: count,
+    rounds,
+    load: loadSeconds,
+    renderers,
+    workers,
+    seed,
+    quick,
+    out,
+  } = readOptions(
+    'restart',
+    {
+      rows: { what: 'how many schedule rows', normally: 250_000, quick: 10_000 },
+      rounds: {
+        what: 'restarts of each kind, in turns, of which the median is shown',
+        normally: 5,
+        quick: 1,
+      },
+      load: {
+        what: 'seconds under load before each kill; the snapshot is as old as that',
+        normally: 10,
+        quick: 1,
+      },
+      renderers: { what: 'simulated renderers', normally: 20 },
+      workers: { what: 'worker threads of the host', normally: 4 },
+      seed: { what: 'of the corpus', normally: 1 },
     },
-  });
-  if (values.help) {
-    console.log(HELP);
-    return;
-  }
-  const { quick } = values;
-  const count = Number(values.rows ?? (quick ? 10_000 : 250_000));
-  const rounds = Number(values.rounds ?? (quick ? 1 : 5));
-  const loadSeconds = Number(values.load ?? (quick ? 1 : 10));
-  const renderers = Number(values.renderers);
-  const workers = Number(values.workers);
-  const seed = Number(values.seed);
-  mustBeWhole({ rows: count, rounds, load: loadSeconds, renderers, workers, seed });
-  const out = values.out ?? (quick ? null : path.join(__dirname, 'results', 'restart.json'));
+    { quickly: '10,000 rows, one round, under 20 seconds' },
+  );
   const expected = 25 + rounds * 2 * (loadSeconds + count / 25_000);
   console.log(
     `Kills the standalone host under load (kill -9) and starts it again, ${rounds} times with a snapshot and ${rounds} times without, ` +

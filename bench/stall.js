@@ -6,19 +6,12 @@
 const fs = require('node:fs');
 const os = require('node:os');
 const path = require('node:path');
-const { parseArgs } = require('node:util');
 const { assertAddsUp } = require('../__test__/support/compare.js');
 const { corpus, HOUR, MINUTE } = require('./corpus.js');
 const { openReader, startHost, temporaryFolder, writeCorpus } = require('./support/host.js');
 const { findLost, getOnce, sleep, startLoad } = require('./support/load.js');
-const {
-  mustBeWhole,
-  printTable,
-  short,
-  shown,
-  startProgress,
-  writeResults,
-} = require('./support/report.js');
+const { readOptions } = require('./support/options.js');
+const { printTable, short, shown, startProgress, writeResults } = require('./support/report.js');
 const { quantile } = require('./support/statistics.js');
 
 /**
@@ -33,15 +26,6 @@ const BACKLOG_MS = 12 * HOUR;
 const POLL_MS = 100;
 /** The fault begins so long before a full minute that rows come due while nobody feeds. */
 const BEFORE_MINUTE_MS = 2500;
-const HELP = `node bench/stall.js [options]
-  --rows 250000    how many schedule rows
-  --stall 30       seconds that the feeding worker stands still
-  --before 10      seconds under load before it, and after each fault, at least
-  --renderers 20   simulated renderers
-  --workers 4      worker threads of the host
-  --seed 1         of the corpus
-  --quick          20,000 rows, 6 s, under 20 seconds: shows that all of it runs, writes nothing
-  --out FILE       where the figures go (default results/stall.json)`;
 
 /** Looks at the state again and again. @param {string} url */
 function startWatch(url) {
@@ -107,32 +91,39 @@ async function nextFeeder(host, from = 0) {
 }
 
 async function main() {
-  const { values } = parseArgs({
-    options: {
-      rows: { type: 'string' },
-      stall: { type: 'string' },
-      before: { type: 'string' },
-      renderers: { type: 'string', default: '20' },
-      workers: { type: 'string', default: '4' },
-      seed: { type: 'string', default: '1' },
-      out: { type: 'string' },
-      quick: { type: 'boolean', default: false },
-      help: { type: 'boolean', default: false },
+  const {
+    rows: count,
+    renderers,
+    workers,
+    seed,
+    quick,
+    out,
+    ...seconds
+  } = readOptions(
+    'stall',
+    {
+      rows: { what: 'how many schedule rows', normally: 250_000, quick: 20_000 },
+      stall: {
+        what: 'seconds that the feeding worker stands still',
+        normally: 30,
+        quick: 6,
+        fraction: true,
+        least: 0.001,
+      },
+      before: {
+        what: 'seconds under load before it, and after each fault, at least',
+        normally: 10,
+        quick: 1,
+        fraction: true,
+      },
+      renderers: { what: 'simulated renderers', normally: 20 },
+      workers: { what: 'worker threads of the host', normally: 4 },
+      seed: { what: 'of the corpus', normally: 1 },
     },
-  });
-  if (values.help) {
-    console.log(HELP);
-    return;
-  }
-  const { quick } = values;
-  const count = Number(values.rows ?? (quick ? 20_000 : 250_000));
-  const stallMs = 1000 * Number(values.stall ?? (quick ? 6 : 30));
-  const beforeMs = 1000 * Number(values.before ?? (quick ? 1 : 10));
-  const renderers = Number(values.renderers);
-  const workers = Number(values.workers);
-  const seed = Number(values.seed);
-  mustBeWhole({ rows: count, stall: stallMs, before: beforeMs, renderers, workers, seed });
-  const out = values.out ?? (quick ? null : path.join(__dirname, 'results', 'stall.json'));
+    { quickly: '20,000 rows, 6 s, under 20 seconds' },
+  );
+  const stallMs = 1000 * seconds.stall;
+  const beforeMs = 1000 * seconds.before;
   console.log(
     `Blocks the feeding worker of the standalone host for ${stallMs / 1000} s under load, then ends the next feeder by an error: ` +
       `${count.toLocaleString('en')} rows, ${renderers} renderers, ${workers} workers, seed ${seed}. ` +
@@ -140,7 +131,7 @@ async function main() {
   );
 
   const loadAverageBefore = os.loadavg();
-  const { stage, seconds } = startProgress();
+  const { stage, seconds: elapsed } = startProgress();
   const folder = temporaryFolder('stall');
   const [data, faults] = [path.join(folder, 'data'), path.join(folder, 'faults')];
   fs.mkdirSync(faults);
@@ -319,7 +310,7 @@ async function main() {
 `);
   for (const example of compared.examples) console.log(`- differs: ${example}`);
   if (out) {
-    writeResults(out, seconds(), {
+    writeResults(out, elapsed(), {
       corpus: { rows: count, classes: 40, seed, backlogMs: BACKLOG_MS },
       load: { renderers, writers: 2, workers, stallMs },
       loadAverageBefore,
