@@ -26,7 +26,7 @@ use self::error::{Code, Result, closed, error, failed, poisoned};
 use crate::queue::claim::{Claim, Rows};
 use crate::queue::config::{Config, Patch};
 use crate::queue::keeper::{Classified, Event, Judge, Keeper, Outcome};
-use crate::queue::key::{KeyHasher, from_utf16, to_utf16};
+use crate::queue::key::{KeyHasher, from_utf16, is_ascii, to_utf16};
 use crate::queue::lease::{Released, Token};
 use crate::queue::row::Row;
 use crate::queue::time::start_of;
@@ -155,14 +155,22 @@ impl Batch {
             ends: Vec::with_capacity(count),
             hashes: Vec::with_capacity(count),
         };
-        let mut at = 0;
+        // All at once where a unit is a byte, which is nearly always.
+        let ascii = is_ascii(units);
+        if ascii {
+            from_utf16(units, &mut batch.keys);
+        }
+        let (mut at, mut start) = (0, 0);
         for numbers in numbers.chunks_exact(STRIDE).take(count) {
-            let end = at + numbers[7] as usize;
-            let start = batch.keys.len();
-            from_utf16(units.get(at..end).ok_or_else(short)?, &mut batch.keys);
-            batch.hashes.push(hasher.hash(&batch.keys[start..]));
-            batch.ends.push(batch.keys.len());
-            at = end;
+            let next = at + numbers[7] as usize;
+            let units = units.get(at..next).ok_or_else(short)?;
+            if !ascii {
+                from_utf16(units, &mut batch.keys);
+            }
+            let end = if ascii { next } else { batch.keys.len() };
+            batch.hashes.push(hasher.hash(&batch.keys[start..end]));
+            batch.ends.push(end);
+            (at, start) = (next, end);
         }
         if batch.ends.len() < count { Err(short()) } else { Ok(batch) }
     }

@@ -193,8 +193,15 @@ impl Index {
         }
     }
 
-    /// The slot in which a look-up of `hash` would start: reading it early is what warms the cache for a batch.
-    pub fn touch(&self, hash: u64) -> RowId {
+    /// Reads the slot in which a look-up of `hash` starts, and decides nothing by it: the first step of reading ahead for many.
+    pub fn peek(&self, hash: u64) -> u64 {
+        let hash = (hash >> 32) as u32;
+        let side = self.side(hash);
+        side.get(side.home(hash))
+    }
+
+    /// The row that a look-up of `hash` would try first; 0 where there is none.
+    pub fn guess(&self, hash: u64) -> RowId {
         let hash = (hash >> 32) as u32;
         let (_, slot) = self.side(hash).first(hash, |other, _| other >= hash);
         if hash_of(slot) == hash { row_of(slot) } else { 0 }

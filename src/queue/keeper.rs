@@ -731,29 +731,33 @@ impl Keeper {
         }
     }
 
-    /// Reads what putting these rows (hash of the key, due time) will read, stage by stage, so that the cache misses of all of them
-    /// overlap instead of adding up. Changes nothing. Returns something of what was read, for the compiler to keep the reads.
+    /// Reads what putting these rows (hash of the key, due time) will read, so that the cache misses of all of them overlap instead of
+    /// adding up. Changes nothing. Returns something of what was read, for the compiler to keep the reads.
+    ///
+    /// Each pass reads one thing of every row and decides next to nothing by it: a branch that waits for memory and is guessed wrong
+    /// throws away the reads begun behind it.
     pub fn warm(&self, rows: impl Iterator<Item = (u64, f64)> + Clone) -> u32 {
-        let mut read = 0;
-        let mut found: SmallVec<[(RowId, RowId); WARMED]> = SmallVec::new();
-        found.extend(rows.clone().map(|(hash, _)| (self.table.warm_slot(hash), NONE)));
-        for (row, _) in &found {
-            read ^= self.table.warm_record(*row);
+        let table = &self.table;
+        let mut read = rows.clone().fold(0, |read, (hash, _)| read ^ table.warm_home(hash));
+        let found: SmallVec<[RowId; WARMED]> = rows.clone().map(|(hash, _)| table.guess(hash)).collect();
+        for row in &found {
+            read ^= table.warm_record(*row);
         }
-        for ((row, tail), (_, due)) in found.iter_mut().zip(rows) {
-            if *row == NONE {
-                continue;
-            }
-            read ^= self.table.warm_links(*row);
-            // Most rows stay in their class: this is where it will be put, if it does.
-            let buckets = &self.classes.get(self.table.class(*row)).buckets;
-            *tail = due_minute(due).map_or(NONE, |minute| buckets.get(minute).tail);
-            read ^= buckets.get(self.table.due(*row)).rows;
+        for row in found.iter().filter(|row| **row != NONE) {
+            read ^= table.warm_link(table.previous(*row)) ^ table.warm_link(table.next(*row));
         }
-        for (_, tail) in &found {
-            read ^= self.table.warm_record(*tail);
-        }
-        read
+        // Most rows stay in their class: this is where each will be put, if it does.
+        let tails: SmallVec<[RowId; WARMED]> = found
+            .iter()
+            .zip(rows)
+            .filter(|(row, _)| **row != NONE)
+            .map(|(row, (_, due))| {
+                let buckets = &self.classes.get(table.class(*row)).buckets;
+                read ^= buckets.get(table.due(*row)).rows;
+                due_minute(due).map_or(NONE, |minute| buckets.get(minute).tail)
+            })
+            .collect();
+        tails.iter().fold(read, |read, tail| read ^ table.warm_link(*tail))
     }
 
     /// An event or row that cannot be read, in words.

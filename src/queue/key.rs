@@ -8,22 +8,13 @@ use ahash::RandomState;
 
 /// Appends the WTF-8 of `units` to `out`.
 pub fn from_utf16(units: &[u16], out: &mut Vec<u8>) {
-    out.reserve(units.len());
-    let start = out.len();
-    // Narrowing eight units at a time is what the compiler turns into vector code.
-    let mut chunks = units.chunks_exact(8);
-    for chunk in &mut chunks {
-        if chunk.iter().fold(0, |all, unit| all | unit) >= 0x80 {
-            break;
-        }
-        let mut bytes = [0u8; 8];
-        for (byte, unit) in bytes.iter_mut().zip(chunk) {
-            *byte = *unit as u8;
-        }
-        out.extend_from_slice(&bytes);
+    // Two passes over all of it, which the compiler turns into vector code, cost less than one that may end anywhere.
+    if is_ascii(units) {
+        out.extend(units.iter().map(|unit| *unit as u8));
+        return;
     }
-    let rest = &units[out.len() - start..];
-    for unit in char::decode_utf16(rest.iter().copied()) {
+    out.reserve(units.len());
+    for unit in char::decode_utf16(units.iter().copied()) {
         match unit {
             Ok(ch) => out.extend_from_slice(ch.encode_utf8(&mut [0; 4]).as_bytes()),
             Err(lone) => {
@@ -36,6 +27,11 @@ pub fn from_utf16(units: &[u16], out: &mut Vec<u8>) {
             }
         }
     }
+}
+
+/// Whether every unit is an ASCII character, and so a byte of WTF-8.
+pub fn is_ascii(units: &[u16]) -> bool {
+    units.iter().fold(0, |all, unit| all | unit) < 0x80
 }
 
 /// Appends the UTF-16 code units of the WTF-8 in `bytes` to `out`. Bytes that are not WTF-8 cannot

@@ -175,14 +175,13 @@ impl Arena {
         }
         let record = self.record(row);
         // A record reaches into the next cache line more often than not.
-        u32::from(record[FLAGS]) ^ record.get(60).map_or(0, |byte| u32::from(*byte))
+        u32::from(record[FLAGS]) ^ record.get(44).map_or(0, |byte| u32::from(*byte))
     }
 
-    /// Reads the row's neighbours, as [`Self::warm_record`] does the row.
+    /// Reads the part of the row's record that links it to others, if there is a row.
     #[inline]
-    pub fn warm_links(&self, row: RowId) -> u32 {
-        let links = [self.previous(row), self.next(row)];
-        links.iter().filter(|link| **link != NONE).fold(0, |read, link| read ^ self.due(*link))
+    pub fn warm_link(&self, row: RowId) -> u32 {
+        if row == NONE { 0 } else { self.due(row) }
     }
 
     /// Calls `each` for the rows among the next `most` records from `cursor` on, in the order in which they lie, and

@@ -112,9 +112,14 @@ impl Table {
         self.index.find(hash, |row| self.has_key(row, key))
     }
 
-    /// Reads what a look-up of this hash would read first. Returns the likely row, for `Arena::warm`.
-    pub fn warm_slot(&self, hash: u64) -> RowId {
-        self.index.touch(hash)
+    /// Reads the slot where a look-up of this hash starts. Returns something of what was read, for the read not to be optimised away.
+    pub fn warm_home(&self, hash: u64) -> u32 {
+        self.index.peek(hash) as u32
+    }
+
+    /// The row that this hash is likely to be of, for `Arena::warm_record`; [`NONE`] where none is.
+    pub fn guess(&self, hash: u64) -> RowId {
+        self.index.guess(hash)
     }
 
     /// The row's key.

@@ -29,8 +29,9 @@ pub fn due_minute(ms: f64) -> Option<Minute> {
     if !(ms.is_finite() && ms >= 0.0) {
         return None;
     }
-    let minute = (ms / MINUTE_MS).floor();
-    (minute <= f64::from(Minute::MAX)).then_some(minute as Minute)
+    // `as` cuts off what is behind the point, which for what is not negative is the floor.
+    let minute = ms / MINUTE_MS;
+    (minute < f64::from(Minute::MAX) + 1.0).then_some(minute as Minute)
 }
 
 /// The ms since the epoch at which `minute` begins.
