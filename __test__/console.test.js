@@ -15,6 +15,7 @@ const { until } = require('./support/until.js');
 
 const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
+const DUE = { nextRenderTime: 1 };
 const FOLDER = path.join(__dirname, '../lib/console');
 const AXE = fs.readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
 /** What the browser itself says of an answer that is no success. */
@@ -417,9 +418,13 @@ describe('the console in a browser', { skip, concurrency: 4 }, () => {
         /** @type {HTMLElement} */ (document.querySelector('#coming summary')).focus();
       });
       const selected = await page.evaluate(() => String(getSelection()));
-      const before = (await stateOf(host.url)).now.due;
       await put(host.url, 'https://www.example.com/product/one-more', { nextRenderTime: 1 });
-      await untilText(page, '#lateness tbody', new RegExp(`All routes\\s${written(before + 1)}`));
+      // How many are due then only the state says: some more came due where a minute has begun.
+      await until('the page to have that one, too', async () => {
+        const { due } = (await stateOf(host.url)).now;
+        const [all] = await cellsOf(page, '#lateness');
+        return all[1] === written(due);
+      });
       assert.equal(await page.evaluate(() => String(getSelection())), selected);
       await untilText(page, '#due .standing', /Not refreshed while text in it is selected/);
       assert.equal(
@@ -434,7 +439,10 @@ describe('the console in a browser', { skip, concurrency: 4 }, () => {
       );
       assert.equal(lost, 0);
       await page.evaluate(() => getSelection()?.removeAllRanges());
-      await until('the tile', async () => (await tilesOf(page)).Due === written(before + 1));
+      await until('the tile', async () => {
+        const { due } = (await stateOf(host.url)).now;
+        return (await tilesOf(page)).Due === written(due);
+      });
       assert.equal(await page.locator('#due .standing').isVisible(), false);
     });
 
@@ -552,12 +560,11 @@ describe('the console in a browser', { skip, concurrency: 4 }, () => {
       await until('the hold on the page', async () => {
         await post(host.url, '/render_queue/claim', { limit: 1 });
         await page.locator('#refresh').click();
-        return /Held back for another/.test(await textOf(page, '#explained .headline'));
+        // In one look: what the page is asked next may say that the hold is over.
+        return /Held back for another.*\d+ attempts in a row ended without a result/s.test(
+          await textOf(page, '#explained'),
+        );
       });
-      assert.match(
-        await textOf(page, '#explained .why'),
-        /\d+ attempts in a row ended without a result/,
-      );
       await ask(host.url + at(key), 'DELETE');
     });
 
@@ -641,10 +648,13 @@ describe('the console in a browser', { skip, concurrency: 4 }, () => {
   describe('a host that does not answer', { concurrency: 1 }, () => {
     test('is named at once, its last numbers stay, grey and ageing, and are replaced when it is back', async (t) => {
       const data = newData();
-      const host = await startHost(['--sample', '500', '--workers', '1'], { data });
+      const host = await startHost(['--sample', '0', '--workers', '1'], { data });
+      // None of them comes due while the test runs.
+      for (const name of ['a', 'b']) await put(host.url, `https://shop.example/${name}`, DUE);
       const page = await open(t, host.url, '', { expected: NO_SUCCESS });
       await untilText(page, '#trusted .headline', /Yes, exact/);
       const due = (await tilesOf(page)).Due;
+      assert.match(due, /^2/);
       host.child.kill('SIGKILL');
       await host.ended;
       await untilText(page, '#banner', /localhost cannot be reached: the connection failed/);
@@ -748,7 +758,7 @@ describe('the console in a browser', { skip, concurrency: 4 }, () => {
       try {
         await hide(false);
         await page.clock.runFor(1_000);
-        assert.ok(asked > before, 'it is asked at once');
+        await until('it to be asked at once', () => asked > before);
         assert.match(await textOf(page, '#banner'), /^Asking again/);
         assert.doesNotMatch(await page.title(), /No answer/);
         // Now it does not answer, indeed.
@@ -870,22 +880,24 @@ describe('the console in a browser', { skip, concurrency: 4 }, () => {
       () => /worker (\d) feeds/.exec(host.output())?.[1],
       soon,
     );
-    const standStill = (/** @type {number} */ ms) =>
-      fs.writeFileSync(path.join(faults, `${feeder}.block`), String(ms));
-    // Until the host can be asked; and then in the middle of the load, for less than makes another one take over.
-    standStill(1_500);
+    // In the middle of the load, again and again until the page was looked at, and each time for less than makes
+    // another worker take over.
+    const fault = path.join(faults, `${feeder}.block`);
+    const standStill = () => fs.existsSync(fault) || fs.writeFileSync(fault, '1000');
+    standStill();
+    const holding = setInterval(standStill, 5);
+    t.after(() => clearInterval(holding));
     const url = await until(
       'the URL',
       () => /listens on (http:\S+),/.exec(host.output())?.[1],
       soon,
     );
-    await until('the load', async () => (await stateOf(url)).trust.phase === 'loading', soon);
-    standStill(4_500);
     await page.goto(`${url}/console/`);
     await untilText(page, '#trusted .headline', /No numbers now/);
     assert.match(await textOf(page, '#trusted .why'), /the queue keeper is loading/);
     assert.match(await textOf(page, '#serving'), /Yes, in part|Not yet/);
     for (const [name, text] of Object.entries(await tilesOf(page))) assert.match(text, /^–/, name);
+    clearInterval(holding);
     await untilText(page, '#trusted .headline', /Yes, exact/);
     host.child.kill('SIGTERM');
     assert.equal(await host.ended, 0);
@@ -908,7 +920,8 @@ describe('the console in a browser', { skip, concurrency: 4 }, () => {
       const now = Date.now();
       const rows = Array.from({ length: 300 }, (_, number) => ({
         cacheKey: `https://www.example.com/${number}`,
-        nextRenderTime: now + (number - 100) * 10 * MINUTE,
+        // The next comes due in five minutes: not while the page and the nodes are compared.
+        nextRenderTime: now + (number - 100) * 10 * MINUTE + 5 * MINUTE,
         fromSitemap: number % 3 === 0,
       }));
       const body = rows.map((row) => JSON.stringify(row)).join('\n');

@@ -186,7 +186,7 @@ describe('loading', () => {
   test('a walk that hangs counts as failed', async () => {
     let hangs = 3;
     feed({
-      callMs: 50,
+      callMs: 250,
       table: faulty({
         walk: (range) => (hangs-- > 0 ? new Promise(() => {}) : table.walk(range)),
       }),
@@ -416,7 +416,7 @@ describe('verification', () => {
   test('is not held up by reads that hang; a row that must be read and cannot be makes the state inexact', async () => {
     let hanging = false;
     const feeder = feed({
-      readMs: 20,
+      readMs: 250,
       headCheckEveryMs: 10,
       table: faulty({ get: (name) => (hanging ? new Promise(() => {}) : table.get(name)) }),
     });

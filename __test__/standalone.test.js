@@ -699,6 +699,7 @@ describe('kill -9', () => {
     const acknowledged = new Map();
     for (let round = 0; round < 3; round++) {
       const host = await startHost(['--sample', '0'], { data });
+      let written = 0;
       let going = true;
       const writers = Array.from({ length: 8 }, async (_, lane) => {
         for (let i = 0; going; i++) {
@@ -706,13 +707,15 @@ describe('kill -9', () => {
           const nextRenderTime = 60_000 * (1 + round * 1_000_000 + i);
           try {
             const { status } = await ask(host.url + at(key), 'PUT', { nextRenderTime });
-            if (status < 300) acknowledged.set(key, nextRenderTime);
+            if (status >= 300) continue;
+            acknowledged.set(key, nextRenderTime);
+            written += 1;
           } catch {
             going = false;
           }
         }
       });
-      await until('a few hundred writes', () => acknowledged.size === 320);
+      await until('a few hundred writes', () => written > 400);
       host.child.kill('SIGKILL');
       await Promise.all(writers);
       assert.equal(await host.ended, 'SIGKILL');
@@ -820,7 +823,8 @@ describe('a worker that fails', () => {
       claims += 1;
       return /has stood still for \d+ ms: another one feeds/.test(host.output());
     });
-    assert.ok(claims > 20, String(claims));
+    // One that waited for the worker that stands still would have taken all of the time.
+    assert.ok(claims > 5, String(claims));
     const state = async () =>
       JSON.parse(
         (

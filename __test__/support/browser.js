@@ -52,7 +52,7 @@ async function openPage(browser, { expected, ...options } = {}) {
     timezoneId: 'Europe/Berlin',
     ...options,
   });
-  context.setDefaultTimeout(20_000);
+  context.setDefaultTimeout(60_000);
   const page = await context.newPage();
   /** @type {string[]} */
   const faults = [];

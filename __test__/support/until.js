@@ -8,7 +8,7 @@
  * @param {{ withinMs?: number, everyMs?: number }} [limits]
  * @returns {Promise<NonNullable<T>>}
  */
-async function until(what, condition, { withinMs = 20_000, everyMs = 10 } = {}) {
+async function until(what, condition, { withinMs = 60_000, everyMs = 10 } = {}) {
   const deadline = performance.now() + withinMs;
   /** @type {unknown} */
   let last;
