@@ -1,24 +1,27 @@
 'use strict';
 
 /**
- * A real Harper with the example component, which has installed this package from its tarball. It listens on ports of
- * its own choice on every interface, and is to be run where there is only loopback: `scripts/test-harper.js` sees to it.
+ * A real Harper with the example component, which has installed this package from its tarball.
  */
 
-const { spawn, spawnSync } = require('node:child_process');
+const { spawnSync } = require('node:child_process');
 const fs = require('node:fs');
 const http = require('node:http');
 const os = require('node:os');
 const path = require('node:path');
+const {
+  componentFolder,
+  startHarper,
+  OPERATIONS,
+  PORT,
+  START_MS,
+  WORKERS,
+} = require('./harper-process.js');
 const { until } = require('./until.js');
 
 const ROOT = path.join(__dirname, '../..');
 const EXAMPLE = path.join(ROOT, 'lib/harper/example');
-const PORT = 9926;
-const OPERATIONS = 9925;
 const USERS = { admin: 'admin:admin', renderer: 'renderer:renderer' };
-const WORKERS = 2;
-const START_MS = 90_000;
 const YAML_INDENT = '  ';
 /** Harper was seen not to look at what is written so soon after it has looked. */
 const PASSED_OVER_MS = 20;
@@ -36,7 +39,7 @@ class RealHarper {
   #root;
   #component;
   #log = '';
-  /** @type {import('node:child_process').ChildProcess | null} */
+  /** @type {ReturnType<typeof startHarper> | null} */
   #process = null;
   /** @type {Record<string, any>} */
   #options;
@@ -46,7 +49,7 @@ class RealHarper {
     this.#harper = harper;
     this.#options = options;
     this.#root = fs.mkdtempSync(path.join(os.tmpdir(), 'queue-harper-'));
-    this.#component = path.join(this.#root, 'hdb/components/prerender');
+    this.#component = componentFolder(this.#root, 'prerender');
   }
 
   async start() {
@@ -136,38 +139,13 @@ jsResource:
   }
 
   async #run() {
-    const root = path.join(this.#root, 'hdb');
-    /** @type {Record<string, string>} */
-    const settings = {
-      ROOTPATH: root,
-      HDB_ADMIN_USERNAME: 'admin',
-      HDB_ADMIN_PASSWORD: 'admin',
-      TC_AGREEMENT: 'yes',
-      DEFAULTS_MODE: 'prod',
-      NODE_HOSTNAME: 'localhost',
-      THREADS_COUNT: String(WORKERS),
-      THREADS_DEBUG: 'false',
-      HTTP_PORT: String(PORT),
-      OPERATIONSAPI_NETWORK_PORT: String(OPERATIONS),
-      LOGGING_STDSTREAMS: 'true',
-      LOGGING_LEVEL: 'info',
-    };
-    const args = Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value]);
-    const child = spawn(
-      process.execPath,
-      [path.join(this.#harper, 'dist/bin/harperdb.js'), ...args],
-      {
-        cwd: this.#root,
-        env: { PATH: process.env.PATH, HOME: this.#root },
-        stdio: ['ignore', 'pipe', 'pipe'],
-      },
-    );
-    this.#process = child;
-    for (const stream of [child.stdout, child.stderr]) {
-      stream?.setEncoding('utf8').on('data', (text) => {
+    this.#process = startHarper({
+      harper: this.#harper,
+      root: this.#root,
+      print: (text) => {
         this.#log += text;
-      });
-    }
+      },
+    });
     await until('Harper to answer', () => this.#workers(), {
       withinMs: START_MS,
       everyMs: 300,
@@ -333,14 +311,8 @@ jsResource:
   }
 
   async #end() {
-    const child = this.#process;
+    await this.#process?.stop();
     this.#process = null;
-    if (!child || child.exitCode !== null) return;
-    const gone = new Promise((resolve) => child.once('exit', resolve));
-    child.kill('SIGTERM');
-    const timer = setTimeout(() => child.kill('SIGKILL'), 5_000);
-    await gone;
-    clearTimeout(timer);
   }
 
   async stop() {

@@ -17,9 +17,9 @@ const PATIENCE_MS = 180_000;
 /** @typedef {Awaited<ReturnType<typeof startHost>>} Host */
 /** @typedef {{ rows: number, kept: number, different: number, examples: string[] }} Comparison */
 
-/** Goes with this process, however that ends. @param {string} name */
-function temporaryFolder(name) {
-  const folder = fs.mkdtempSync(path.join(os.tmpdir(), `queue-keeper-${name}-`));
+/** Goes with this process, however that ends. @param {string} name @param {string} [within] */
+function temporaryFolder(name, within = os.tmpdir()) {
+  const folder = fs.mkdtempSync(path.join(within, `queue-keeper-${name}-`));
   process.once('exit', () => fs.rmSync(folder, { recursive: true, force: true }));
   for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM'])) {
     process.once(signal, () => process.exit(1));
