@@ -10,6 +10,7 @@ const OPTIONS = /** @type {const} */ ({
   rows: { what: 'how many rows', normally: 250_000, quick: 1_000 },
   hours: { what: 'for how long', normally: 0.5, fraction: true },
   only: { what: 'which arms', of: ['none', 'count', 'native'] },
+  sizes: { what: 'which sizes', of: ['2', '3'], quick: ['3'] },
   alone: { what: 'nothing beside it', flag: true },
 });
 
@@ -29,15 +30,18 @@ const read = (...args) => readOptions('mine', OPTIONS, { quickly: 'little', args
 
 describe('the options of a harness', () => {
   it('are what they are normally, and with --quick, and what is said wins', () => {
-    const all = { only: ['none', 'count', 'native'], hours: 0.5, alone: false };
+    const arms = ['none', 'count', 'native'];
+    const all = { only: arms, sizes: ['2', '3'], hours: 0.5, alone: false };
     const file = path.join(BENCH, 'results', 'mine.json');
     assert.deepEqual(read(), { ...all, rows: 250_000, quick: false, out: file });
-    assert.deepEqual(read('--quick'), { ...all, rows: 1_000, quick: true, out: null });
+    const quickly = { rows: 1_000, sizes: ['3'], quick: true, out: null };
+    assert.deepEqual(read('--quick'), { ...all, ...quickly });
     const said = ['--rows', '7', '--hours', '0.25', '--only', 'native,none', '--alone'];
     assert.deepEqual(read('--quick', '--out', 'x.json', ...said), {
       rows: 7,
       hours: 0.25,
       only: ['none', 'native'],
+      sizes: ['3'],
       alone: true,
       quick: true,
       out: 'x.json',

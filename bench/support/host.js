@@ -10,6 +10,7 @@ const { openTable, startWriter } = require('../../lib/standalone/table.js');
 
 const MAIN = path.join(__dirname, '../../lib/standalone/main.js');
 const INSIDE = path.join(__dirname, 'inside.js');
+const LISTENING = path.join(__dirname, 'listening.js');
 const FAULTS = path.join(__dirname, '../../__test__/support/worker-faults.js');
 const PATIENCE_MS = 180_000;
 
@@ -31,24 +32,28 @@ function temporaryFolder(name, within = os.tmpdir()) {
  * Writes the corpus into a new data folder, and the configuration that goes with it.
  *
  * @param {string} data @param {Corpus} rows @param {number} epoch  as in `rows.value`
+ * @param {(key: string) => boolean} [isOwn]  of which keys there are to be rows, if not of all
  */
-async function writeCorpus(data, rows, epoch) {
+async function writeCorpus(data, rows, epoch, isOwn = () => true) {
   fs.mkdirSync(data, { recursive: true });
   const config = { routes: rows.routes, defaultInterval: rows.defaultInterval };
   fs.writeFileSync(path.join(data, 'config.json'), JSON.stringify(config));
   const writer = await startWriter(data);
   const table = openTable(data, writer.connect());
+  let written = 0;
   for (let from = 0; from < rows.rows; from += 5000) {
     const writes = [];
     for (let i = from; i < Math.min(rows.rows, from + 5000); i++) {
-      writes.push({ key: rows.key(i), row: { cacheKey: rows.key(i), ...rows.value(i, epoch) } });
+      const key = rows.key(i);
+      if (isOwn(key)) writes.push({ key, row: { cacheKey: key, ...rows.value(i, epoch) } });
     }
     await table.write(writes);
+    written += writes.length;
   }
   const count = table.count();
   await table.close();
   await writer.stop();
-  if (count !== rows.rows) throw new Error(`the table has ${count} of ${rows.rows} rows`);
+  if (count !== written) throw new Error(`the table has ${count} of ${written} rows`);
 }
 
 /** Reads single rows of a data folder beside the process that serves it. @param {string} data */
@@ -68,11 +73,13 @@ function openReader(data) {
 /**
  * Resolves when the host says that it listens; `listeningMs` is how long that took.
  *
- * @param {{ data: string, port?: number, workers: number, faults?: string, more?: string[] }} options  `faults`: a folder
- *   for `__test__/support/worker-faults.js`; `more`: arguments
+ * @param {{ data: string, port?: number, workers: number, faults?: string, listening?: boolean, more?: string[] }} options
+ *   `faults`: a folder for `__test__/support/worker-faults.js`; `listening`: with what `watch` and `resend` need; `more`: arguments
  */
-async function startHost({ data, port = 0, workers, faults, more = [] }) {
-  const preload = faults ? ['-r', FAULTS, '-r', INSIDE] : ['-r', INSIDE];
+async function startHost({ data, port = 0, workers, faults, listening = false, more = [] }) {
+  const preload = ['-r', INSIDE];
+  if (faults) preload.push('-r', FAULTS);
+  if (listening) preload.push('-r', LISTENING);
   const args = ['--port', String(port), '--data', data, '--workers', String(workers), ...more];
   const startedAt = performance.now();
   const child = spawn(process.execPath, [...preload, MAIN, ...args, '--sample', '0'], {
@@ -159,6 +166,17 @@ async function startHost({ data, port = 0, workers, faults, more = [] }) {
         await new Promise((resolve) => setTimeout(resolve, 100));
       }
     },
+    /** CPU time of the process so far, ms. @returns {Promise<number>} */
+    async cpuMs() {
+      const { user, system } = await ask({ cpu: true });
+      return (user + system) / 1000;
+    },
+    /** From now on, what the listener of the feeder is told is noted; `seen` gives it, and ends that. */
+    watch: () => ask({ feeder: { watch: true } }),
+    /** @returns {Promise<import('./listening.js').Seen>} */
+    seen: () => ask({ feeder: { seen: true } }),
+    /** The whole table is told to the live listener once more. @returns {Promise<import('./listening.js').Resent>} */
+    resend: () => ask({ feeder: { resend: true } }),
     /** Stops the whole process in its tracks, until it is sent on. */
     freeze: () => child.kill('SIGSTOP'),
     thaw: () => child.kill('SIGCONT'),

@@ -1,6 +1,7 @@
 /**
- * Loaded into the main thread of the host that is measured (`node -r`): compares what is kept with the table,
- * and saves a snapshot, when asked by the harness that started it. Until then it does nothing.
+ * Loaded into the main thread of the host that is measured (`node -r`): compares what is kept with the table, saves a
+ * snapshot, says what CPU the process has had, and asks the thread that feeds (`listening.js`), when asked by the
+ * harness that started it. Until then it does nothing.
  */
 
 const { isMainThread } = require('node:worker_threads');
@@ -40,12 +41,18 @@ async function compare(keeper, data) {
 if (isMainThread && process.send) {
   /** @type {any} */
   let keeper = null;
+  /** @type {((question: object) => Promise<any>) | null} */
+  let askFeeder = null;
   process.on('message', async (/** @type {any} */ question) => {
     let answer;
     try {
       keeper ??= require('../..').QueueKeeper.open(KEEPER_NAME);
       if (question.compare) answer = await compare(keeper, question.compare);
-      else answer = await keeper.saveSnapshot(question.save);
+      else if (question.cpu) answer = process.cpuUsage();
+      else if (question.feeder) {
+        askFeeder ??= require('./listening.js').openChannel();
+        answer = await askFeeder(question.feeder);
+      } else answer = await keeper.saveSnapshot(question.save);
     } catch (error) {
       answer = { error: /** @type {Error} */ (error).message };
     }

@@ -9,11 +9,11 @@ const { parseArgs } = require('node:util');
 
 /**
  * - A number: whole, unless `fraction`, and at least `least` (1, or 0 with `fraction`).
- * - A choice of some of the words in `of`, separated by commas; normally all of them.
+ * - A choice of some of the words in `of`, separated by commas; normally, and with `--quick` if nothing else is said, all of them.
  * - A flag.
  *
  * @typedef {{ what: string, normally: number, quick?: number, least?: number, fraction?: boolean }} NumberOption
- * @typedef {{ what: string, of: readonly string[] }} ChoiceOption
+ * @typedef {{ what: string, of: readonly string[], quick?: readonly string[] }} ChoiceOption
  * @typedef {{ what: string, flag: true }} FlagOption
  * @typedef {NumberOption | ChoiceOption | FlagOption} Option
  */
@@ -64,7 +64,7 @@ function parse(name, options, args) {
   for (const [option, meaning] of Object.entries(options)) {
     const text = given[option];
     if ('flag' in meaning) values[option] = text === true;
-    else if ('of' in meaning) values[option] = choiceOf(option, meaning, text);
+    else if ('of' in meaning) values[option] = choiceOf(option, meaning, text, quick);
     else values[option] = numberOf(option, meaning, text, quick);
   }
   return values;
@@ -99,9 +99,9 @@ function numberOf(option, { normally, quick: quickly = normally, least, fraction
   return value;
 }
 
-/** @param {string} option @param {ChoiceOption} meaning @param {unknown} text */
-function choiceOf(option, { of }, text) {
-  if (text === undefined) return [...of];
+/** @param {string} option @param {ChoiceOption} meaning @param {unknown} text @param {boolean} quick */
+function choiceOf(option, { of, quick: quickly = of }, text, quick) {
+  if (text === undefined) return [...(quick ? quickly : of)];
   const chosen = String(text).split(',');
   const unknown = chosen.filter((word) => !of.includes(word));
   if (unknown.length > 0)

@@ -74,6 +74,30 @@ const totalOf = (answer, field) =>
     0,
   );
 
+/** The same list to every node, the last one first. @param {Member[]} members @param {{ name: string, url: string }[]} [others] */
+async function tellAll(members, others = []) {
+  const nodes = [...members.map(({ name, host }) => ({ name, url: host.url })), ...others];
+  for (const { host } of [...members].reverse()) await setNodes(host.url, nodes);
+}
+
+/**
+ * What the last walks found missed. What a claim or a head check finds is not in it: there an event was on its way.
+ *
+ * @param {any} answer @returns {number}
+ */
+const missedOf = (answer) =>
+  answer.nodes.reduce(
+    (/** @type {number} */ sum, /** @type {any} */ { keeper }) =>
+      sum + (keeper.verify?.repaired ?? 0),
+    0,
+  );
+
+/** @param {Corpus} rows */
+const isWhole =
+  (rows) =>
+  (/** @type {{ status: number, answer: any }} */ { status, answer }) =>
+    status === 200 && totalOf(answer, 'rows') === rows.rows;
+
 // The tables
 
 /** All rows of a node's table, read beside the process. @param {Member} member */
@@ -190,4 +214,15 @@ async function compareAtRest(members, corpus) {
   }
 }
 
-module.exports = { ownerOf, askCluster, setNodes, untilCluster, totalOf, rowsOf, compareAtRest };
+module.exports = {
+  ownerOf,
+  askCluster,
+  setNodes,
+  tellAll,
+  untilCluster,
+  totalOf,
+  missedOf,
+  isWhole,
+  rowsOf,
+  compareAtRest,
+};

@@ -7,4 +7,7 @@ function quantile(list, share) {
 /** @param {number[]} list */
 const median = (list) => quantile(list, 0.5);
 
-module.exports = { quantile, median };
+/** @param {number[]} ms */
+const summary = (ms) => ({ count: ms.length, p50: quantile(ms, 0.5), p99: quantile(ms, 0.99) });
+
+module.exports = { quantile, median, summary };
