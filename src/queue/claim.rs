@@ -35,7 +35,14 @@ pub struct Rows {
     pub rows: Vec<DueRow>,
 }
 
+/// What most keys take, bytes: room made beforehand for this much each is seldom grown.
+const USUAL_KEY: usize = 128;
+
 impl Rows {
+    fn with_room(rows: usize) -> Rows {
+        Rows { keys: Vec::with_capacity(rows * USUAL_KEY), rows: Vec::with_capacity(rows) }
+    }
+
     fn push(&mut self, keeper: &Keeper, row: RowId, place: Place) {
         let key = &keeper.classes.get(keeper.table.class(row)).key;
         keeper.table.key_into(row, &mut self.keys);
@@ -119,7 +126,7 @@ pub struct Claim {
 impl Keeper {
     /// The best `n` due rows that are not leased.
     pub fn top(&self, n: usize) -> Top {
-        let mut top = Top::default();
+        let mut top = Top { rows: Rows::with_room(n.min(self.due as usize)), ..Top::default() };
         for (row, place) in self.merge() {
             if top.rows.rows.len() >= n {
                 break;
@@ -155,7 +162,9 @@ impl Keeper {
             return claim;
         }
         let (now, minute, walks) = (self.now, self.minute, self.walks);
-        let mut granted: Vec<(RowId, Place)> = Vec::new();
+        let most = n.min(self.due as usize);
+        let mut granted: Vec<(RowId, Place)> = Vec::with_capacity(most);
+        claim.tokens.reserve_exact(most);
         // The merge reads the rows and classes while the lease table changes: they are apart.
         let Keeper { table, classes, config, leases, .. } = &mut *self;
         let mut tell_held = |row: RowId, misses: u32, until: f64| {
@@ -197,6 +206,7 @@ impl Keeper {
             granted.push((row, place));
         }
         claim.complete = granted.len() < n && claim.refused.is_none();
+        claim.jobs = Rows::with_room(granted.len());
         for (row, place) in granted {
             self.table.set_noted(row, true);
             claim.jobs.push(self, row, place);

@@ -211,7 +211,7 @@ impl Table {
         }
     }
 
-    /// Goes on learning the next codec, if one is being learnt: a step of some 0.1 ms at every 32nd call, so that no batch of
+    /// Goes on learning the next codec, if one is being learnt: a step of some 0.1 ms at every 64th call, so that no batch of
     /// changes waits long for it. To be called with every change.
     pub fn learn(&mut self) {
         let learning = &mut self.learning;
@@ -220,7 +220,7 @@ impl Table {
             return;
         }
         learning.calls = learning.calls.wrapping_add(1);
-        if learning.calls.is_multiple_of(32)
+        if learning.calls.is_multiple_of(64)
             && let Some(codec) = trainer.step()
         {
             learning.trainer = None;
