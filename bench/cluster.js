@@ -591,7 +591,7 @@ async function main() {
       const epoch = Date.now() - BACKLOG_MS;
       for (const name of names) {
         const isOwn = (/** @type {string} */ key) => ownerOf(key, names) === name;
-        await writeCorpus(path.join(folder, of, name), all, epoch, isOwn);
+        await writeCorpus(path.join(folder, of, name), all, epoch, { isOwn });
       }
       const members = await Promise.all(names.map((name) => start(of, name)));
       await tellAll(members);

@@ -6,12 +6,12 @@
 const fs = require('node:fs');
 const os = require('node:os');
 const path = require('node:path');
-const { assertAddsUp } = require('../__test__/support/compare.js');
 const { corpus, HOUR } = require('./corpus.js');
 const { openReader, startHost, temporaryFolder, writeCorpus } = require('./support/host.js');
-const { findLost, getOnce, sleep, startLoad } = require('./support/load.js');
+const { findLost, sleep, startLoad } = require('./support/load.js');
 const { readOptions } = require('./support/options.js');
 const { printTable, short, shown, startProgress, writeResults } = require('./support/report.js');
+const { watchRestart } = require('./support/restarted.js');
 const { median } = require('./support/statistics.js');
 
 /** @typedef {'with a snapshot' | 'without'} Arm */
@@ -33,38 +33,6 @@ const { median } = require('./support/statistics.js');
 const ARMS = /** @type {Arm[]} */ (['with a snapshot', 'without']);
 /** As after an outage: what was due within the last hours is overdue, and the load does not run dry. */
 const BACKLOG_MS = 12 * HOUR;
-const POLL_MS = 20;
-const LONGEST_MS = 120_000;
-
-/**
- * From the start of the process until everything is as before.
- *
- * @param {{ startedAt: number, url: string }} host @param {number} rows
- */
-async function watchRestart({ startedAt, url }, rows) {
-  const since = () => performance.now() - startedAt;
-  const seen = { wholeOrder: Number.NaN, live: Number.NaN, exact: Number.NaN };
-  for (; since() < LONGEST_MS; await sleep(POLL_MS)) {
-    try {
-      if (Number.isNaN(seen.wholeOrder)) {
-        const { answer } = await getOnce(`${url}/queue_status`);
-        if (answer.rows >= rows) seen.wholeOrder = since();
-      }
-      const { status, answer } = await getOnce(`${url}/prerender_admin/queue-state`);
-      if (status !== 200 || answer.trust.keeper.unverifiedRows > 0) continue;
-      if (Number.isNaN(seen.wholeOrder)) seen.wholeOrder = since();
-      if (Number.isNaN(seen.live)) seen.live = since();
-      assertAddsUp(answer);
-      if (!answer.trust.exact) continue;
-      seen.exact = since();
-      return seen;
-    } catch (error) {
-      if (/** @type {any} */ (error).code === 'ERR_ASSERTION') throw error;
-      // Not answered yet.
-    }
-  }
-  return seen;
-}
 
 async function main() {
   const {

@@ -11,6 +11,7 @@ const { openTable, startWriter } = require('../../lib/standalone/table.js');
 const MAIN = path.join(__dirname, '../../lib/standalone/main.js');
 const INSIDE = path.join(__dirname, 'inside.js');
 const LISTENING = path.join(__dirname, 'listening.js');
+const TURNS = path.join(__dirname, 'turns.js');
 const FAULTS = path.join(__dirname, '../../__test__/support/worker-faults.js');
 const PATIENCE_MS = 180_000;
 
@@ -32,18 +33,24 @@ function temporaryFolder(name, within = os.tmpdir()) {
  * Writes the corpus into a new data folder, and the configuration that goes with it.
  *
  * @param {string} data @param {Corpus} rows @param {number} epoch  as in `rows.value`
- * @param {(key: string) => boolean} [isOwn]  of which keys there are to be rows, if not of all
+ * @param {{ isOwn?: (key: string) => boolean, byKey?: boolean }} [options]  `isOwn`: of which keys there are to be rows, if not
+ *   of all; `byKey`: in the order of the keys, which leaves the file without gaps
  */
-async function writeCorpus(data, rows, epoch, isOwn = () => true) {
+async function writeCorpus(data, rows, epoch, { isOwn = () => true, byKey = false } = {}) {
   fs.mkdirSync(data, { recursive: true });
   const config = { routes: rows.routes, defaultInterval: rows.defaultInterval };
   fs.writeFileSync(path.join(data, 'config.json'), JSON.stringify(config));
   const writer = await startWriter(data);
   const table = openTable(data, writer.connect());
+  const order = Uint32Array.from({ length: rows.rows }, (_, i) => i);
+  if (byKey) {
+    const keys = Array.from(order, (i) => rows.key(i));
+    order.sort((a, b) => (keys[a] < keys[b] ? -1 : 1));
+  }
   let written = 0;
   for (let from = 0; from < rows.rows; from += 5000) {
     const writes = [];
-    for (let i = from; i < Math.min(rows.rows, from + 5000); i++) {
+    for (const i of order.subarray(from, from + 5000)) {
       const key = rows.key(i);
       if (isOwn(key)) writes.push({ key, row: { cacheKey: key, ...rows.value(i, epoch) } });
     }
@@ -73,18 +80,20 @@ function openReader(data) {
 /**
  * Resolves when the host says that it listens; `listeningMs` is how long that took.
  *
- * @param {{ data: string, port?: number, workers: number, faults?: string, listening?: boolean, more?: string[] }} options
- *   `faults`: a folder for `__test__/support/worker-faults.js`; `listening`: with what `watch` and `resend` need; `more`: arguments
+ * @param {{ data: string, port?: number, workers: number, faults?: string, listening?: boolean, turns?: string, more?: string[] }} options
+ *   `faults`: a folder for `__test__/support/worker-faults.js`; `listening`: with what `watch` and `resend` need; `turns`: a folder
+ *   for `turns.js`; `more`: arguments
  */
-async function startHost({ data, port = 0, workers, faults, listening = false, more = [] }) {
+async function startHost({ data, port = 0, workers, faults, listening = false, turns, more = [] }) {
   const preload = ['-r', INSIDE];
   if (faults) preload.push('-r', FAULTS);
   if (listening) preload.push('-r', LISTENING);
+  if (turns) preload.push('-r', TURNS);
   const args = ['--port', String(port), '--data', data, '--workers', String(workers), ...more];
   const startedAt = performance.now();
   const child = spawn(process.execPath, [...preload, MAIN, ...args, '--sample', '0'], {
     stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
-    env: faults ? { ...process.env, FAULTS: faults } : process.env,
+    env: { ...process.env, ...(faults && { FAULTS: faults }), ...(turns && { TURNS: turns }) },
   });
   const endWithUs = () => child.kill('SIGKILL');
   process.prependOnceListener('exit', endWithUs);
@@ -149,12 +158,15 @@ async function startHost({ data, port = 0, workers, faults, listening = false, m
   return {
     url,
     port: Number(new URL(url).port),
+    pid: child.pid,
     startedAt,
     listeningMs: at - startedAt,
     said,
     output: () => output,
     /** A snapshot, as the feeder saves one each minute. @param {string} file */
     saveSnapshot: (file) => ask({ save: file }),
+    /** The best of the queue, as `keeper.topK` says them. @param {number} n @returns {Promise<ReturnType<import('../..').QueueKeeper['topK']>>} */
+    topK: (n) => ask({ topK: n }),
     /**
      * Every row of the table against what is kept of it, once what was written has arrived.
      * @returns {Promise<Comparison>}

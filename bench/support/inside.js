@@ -1,7 +1,7 @@
 /**
  * Loaded into the main thread of the host that is measured (`node -r`): compares what is kept with the table, saves a
- * snapshot, says what CPU the process has had, and asks the thread that feeds (`listening.js`), when asked by the
- * harness that started it. Until then it does nothing.
+ * snapshot, says what the head of the queue is and what CPU the process has had, and asks the thread that feeds
+ * (`listening.js`), when asked by the harness that started it. Until then it does nothing.
  */
 
 const { isMainThread } = require('node:worker_threads');
@@ -48,6 +48,7 @@ if (isMainThread && process.send) {
     try {
       keeper ??= require('../..').QueueKeeper.open(KEEPER_NAME);
       if (question.compare) answer = await compare(keeper, question.compare);
+      else if (question.topK) answer = keeper.topK(question.topK);
       else if (question.cpu) answer = process.cpuUsage();
       else if (question.feeder) {
         askFeeder ??= require('./listening.js').openChannel();

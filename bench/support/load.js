@@ -30,13 +30,13 @@ function getOnce(url) {
 }
 
 /**
- * @param {string} url @param {string} method @param {object | undefined} body
- * @param {http.Agent | false} agent
+ * @param {string} url @param {string} method @param {object | string | undefined} body  a text is sent as it is
+ * @param {http.Agent | false} agent @param {number} [patienceMs]
  * @returns {Promise<{ status: number, answer: any }>}
  */
-function request(url, method, body, agent) {
+function request(url, method, body, agent, patienceMs = PATIENCE_MS) {
   return new Promise((resolve, reject) => {
-    const text = body && JSON.stringify(body);
+    const text = typeof body === 'object' ? JSON.stringify(body) : body;
     const headers = text
       ? { 'content-type': 'application/json', 'content-length': Buffer.byteLength(text) }
       : {};
@@ -57,7 +57,7 @@ function request(url, method, body, agent) {
       reject(error);
     };
     asked.on('error', fail);
-    const timer = setTimeout(() => asked.destroy(new Error('no answer')), PATIENCE_MS);
+    const timer = setTimeout(() => asked.destroy(new Error('no answer')), patienceMs);
     asked.end(text);
   });
 }
