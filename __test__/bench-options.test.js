@@ -11,6 +11,8 @@ const OPTIONS = /** @type {const} */ ({
   hours: { what: 'for how long', normally: 0.5, fraction: true },
   only: { what: 'which arms', of: ['none', 'count', 'native'] },
   sizes: { what: 'which sizes', of: ['2', '3'], quick: ['3'] },
+  nodes: { what: 'the nodes', text: 'NAME=URL,...' },
+  at: { what: 'the path', text: '/PATH/', normally: '/rows/' },
   alone: { what: 'nothing beside it', flag: true },
 });
 
@@ -31,17 +33,30 @@ const read = (...args) => readOptions('mine', OPTIONS, { quickly: 'little', args
 describe('the options of a harness', () => {
   it('are what they are normally, and with --quick, and what is said wins', () => {
     const arms = ['none', 'count', 'native'];
-    const all = { only: arms, sizes: ['2', '3'], hours: 0.5, alone: false };
+    const texts = { nodes: null, at: '/rows/' };
+    const all = { only: arms, sizes: ['2', '3'], hours: 0.5, alone: false, ...texts };
     const file = path.join(BENCH, 'results', 'mine.json');
     assert.deepEqual(read(), { ...all, rows: 250_000, quick: false, out: file });
     const quickly = { rows: 1_000, sizes: ['3'], quick: true, out: null };
     assert.deepEqual(read('--quick'), { ...all, ...quickly });
-    const said = ['--rows', '7', '--hours', '0.25', '--only', 'native,none', '--alone'];
+    const said = [
+      '--rows',
+      '7',
+      '--hours',
+      '0.25',
+      '--only',
+      'native,none',
+      '--alone',
+      '--nodes',
+      'a=b',
+    ];
     assert.deepEqual(read('--quick', '--out', 'x.json', ...said), {
       rows: 7,
       hours: 0.25,
       only: ['none', 'native'],
       sizes: ['3'],
+      nodes: 'a=b',
+      at: '/rows/',
       alone: true,
       quick: true,
       out: 'x.json',

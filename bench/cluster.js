@@ -309,6 +309,7 @@ async function addNode({ rows, quick, renderers, stage, check, start }, members)
     url,
     'all rows and results, and an exact total',
     (asked) => isSettled(asked) && asked.answer.now.inFlight === 0 && asked.answer.trust.exact,
+    180_000,
   );
 
   const found = has(after.answer);

@@ -7,10 +7,11 @@ const assert = require('node:assert/strict');
 const { isDeepStrictEqual } = require('node:util');
 const { assertAddsUp } = require('../../__test__/support/compare.js');
 const { MINUTE } = require('../corpus.js');
-const { findLost, getOnce, sleep, startLoad } = require('./load.js');
+const { findLost, sleep, startLoad } = require('./load.js');
 const { followWrites, startWriters } = require('./owners.js');
 const {
   compareAtRest,
+  getJson,
   isWhole,
   missedOf,
   ownerOf,
@@ -197,7 +198,11 @@ async function measureResend(run, rows) {
   const members = await run.ring('resend', names, rows);
   const [{ host }] = members;
   const { url } = host;
-  const state = async () => (await getOnce(url + STATE)).answer;
+  const state = async () => {
+    const { answer } = await getJson(url + STATE);
+    assert.ok(answer.trust.live, answer.error);
+    return answer;
+  };
   await untilCluster(url, 'an exact total', ({ answer }) => answer.trust?.exact, 180_000);
 
   // At rest, within one minute: nothing at all may change.
@@ -236,8 +241,7 @@ async function measureResend(run, rows) {
   let polling = true;
   const polled = (async () => {
     for (; polling; await sleep(POLL_MS)) {
-      const { status, answer } = await getOnce(url + STATE);
-      assert.equal(status, 200, answer.error);
+      const answer = await state();
       assertAddsUp(answer);
       states.asked += 1;
       if (answer.trust.exact) states.exact += 1;

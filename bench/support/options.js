@@ -10,16 +10,19 @@ const { parseArgs } = require('node:util');
 /**
  * - A number: whole, unless `fraction`, and at least `least` (1, or 0 with `fraction`).
  * - A choice of some of the words in `of`, separated by commas; normally, and with `--quick` if nothing else is said, all of them.
+ * - Any text, shown in --help as `text` says; normally none, which is null.
  * - A flag.
  *
  * @typedef {{ what: string, normally: number, quick?: number, least?: number, fraction?: boolean }} NumberOption
  * @typedef {{ what: string, of: readonly string[], quick?: readonly string[] }} ChoiceOption
  * @typedef {{ what: string, flag: true }} FlagOption
- * @typedef {NumberOption | ChoiceOption | FlagOption} Option
+ * @typedef {{ what: string, text: string, normally?: string }} TextOption
+ * @typedef {NumberOption | ChoiceOption | TextOption | FlagOption} Option
  */
 /**
  * @template {Option} O
- * @typedef {O extends { normally: number } ? number : O extends { of: readonly string[] } ? string[] : boolean} ValueOf
+ * @typedef {O extends { normally: number } ? number : O extends { of: readonly string[] } ? string[]
+ *   : O extends { text: string, normally: string } ? string : O extends { text: string } ? string | null : boolean} ValueOf
  */
 
 const RESULTS = path.join(__dirname, '..', 'results');
@@ -50,9 +53,14 @@ function readOptions(name, options, { quickly, args = process.argv.slice(2) }) {
     process.exit(0);
   } catch (error) {
     if (!(error instanceof UsageError)) throw error;
-    console.error(`${error.message}. node bench/${name}.js --help lists the options.`);
-    process.exit(2);
+    return refuse(name, error.message);
   }
+}
+
+/** Ends the process. @param {string} name  of the harness @param {string} why  a sentence, without its end @returns {never} */
+function refuse(name, why) {
+  console.error(`${why}. node bench/${name}.js --help lists the options.`);
+  process.exit(2);
 }
 
 /** @param {string} name @param {Record<string, Option>} options @param {string[]} args */
@@ -64,6 +72,7 @@ function parse(name, options, args) {
   for (const [option, meaning] of Object.entries(options)) {
     const text = given[option];
     if ('flag' in meaning) values[option] = text === true;
+    else if ('text' in meaning) values[option] = text ?? meaning.normally ?? null;
     else if ('of' in meaning) values[option] = choiceOf(option, meaning, text, quick);
     else values[option] = numberOf(option, meaning, text, quick);
   }
@@ -125,6 +134,11 @@ function helpOf(name, options, quickly) {
     if ('flag' in meaning) return [`--${option}`, what];
     if ('of' in meaning)
       return [`--${option} ${meaning.of.slice(0, 2)}`, `${what}: some of ${meaning.of.join(', ')}`];
+    if ('text' in meaning)
+      return [
+        `--${option} ${meaning.text}`,
+        what + (meaning.normally ? ` (${meaning.normally})` : ''),
+      ];
     const { normally, quick = normally } = meaning;
     const less = quick === normally ? '' : ` (${quick.toLocaleString('en')} with --quick)`;
     return [`--${option} ${normally}`, what + less];
@@ -140,4 +154,4 @@ function helpOf(name, options, quickly) {
   ].join('\n');
 }
 
-module.exports = { readOptions };
+module.exports = { readOptions, refuse };

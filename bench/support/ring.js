@@ -1,6 +1,7 @@
 /** A ring of standalone nodes from outside: its document, its list of nodes, and the tables that it must add up to. */
 
 const assert = require('node:assert/strict');
+const http = require('node:http');
 const { expectedOf } = require('../../__test__/support/compare.js');
 const { openEnvironment } = require('../../lib/standalone/environment.js');
 const { decodeKey, decodeRow } = require('../../lib/standalone/row-codec.js');
@@ -27,13 +28,32 @@ function ownerOf(key, names) {
   return best.name;
 }
 
-/** @param {string} url @returns {Promise<Asked>} */
-async function askCluster(url) {
+/**
+ * On a connection of its own: one that is kept may be closed just when it is used again. However long it takes.
+ *
+ * @param {string} url @returns {Promise<Asked>}
+ */
+function getJson(url) {
   const began = performance.now();
-  const response = await fetch(url + CLUSTER);
-  const answer = await response.json();
-  return { status: response.status, ms: performance.now() - began, answer };
+  return new Promise((resolve, reject) => {
+    const asked = http.get(url, { agent: false }, (response) => {
+      let text = '';
+      response.setEncoding('utf8');
+      response.on('data', (chunk) => {
+        text += chunk;
+      });
+      response.on('error', reject);
+      response.on('end', () => {
+        const ms = performance.now() - began;
+        resolve({ status: Number(response.statusCode), ms, answer: JSON.parse(text) });
+      });
+    });
+    asked.on('error', reject);
+  });
 }
+
+/** @param {string} url */
+const askCluster = (url) => getJson(url + CLUSTER);
 
 /** Resolves when the node goes by the list. @param {string} url @param {{ name: string, url: string }[]} nodes */
 async function setNodes(url, nodes) {
@@ -46,7 +66,7 @@ async function setNodes(url, nodes) {
   assert.ok(response.ok, answer.error);
   const names = JSON.stringify(nodes.map(({ name }) => name).sort());
   for (let { ring } = answer; JSON.stringify(ring) !== names; await sleep(50)) {
-    ({ ring } = /** @type {any} */ (await (await fetch(`${url}/prerender_admin/nodes`)).json()));
+    ({ ring } = (await getJson(`${url}/prerender_admin/nodes`)).answer);
   }
 }
 
@@ -61,10 +81,21 @@ async function untilCluster(url, what, isRight, withinMs = 60_000) {
     const asked = await askCluster(url);
     if (isRight(asked)) return { ...asked, afterMs: performance.now() - began };
     if (performance.now() - began > withinMs) {
-      throw new Error(`waited in vain for ${what}: ${asked.status} ${asked.answer.error ?? ''}`);
+      throw new Error(`waited in vain for ${what}: ${asked.status} ${saidBy(asked.answer)}`);
     }
     await sleep(20);
   }
+}
+
+/** @param {any} answer */
+function saidBy({ error, now, trust, nodes }) {
+  if (error) return error;
+  const { exact } = trust;
+  const kept = nodes.map((/** @type {any} */ { node, keeper, exact }) => {
+    const { rows, repairedTotal, verify } = keeper;
+    return { node, rows, exact, repairedTotal, missed: verify?.repaired };
+  });
+  return JSON.stringify({ inFlight: now.inFlight, exact, kept });
 }
 
 /** @param {any} answer @param {string} field  of each node's keeper */
@@ -216,6 +247,7 @@ async function compareAtRest(members, corpus) {
 
 module.exports = {
   ownerOf,
+  getJson,
   askCluster,
   setNodes,
   tellAll,
