@@ -19,15 +19,17 @@ const WRITERS = 4;
 const LOOK_EVERY = 20;
 const PATIENCE_MS = 30_000;
 const POLL_MS = 100;
+/** After a write that got no answer. */
+const RETRY_MS = 250;
 const MOST_HOPS = 4;
 const ADMIN = '/prerender_admin';
 
 const sleep = (/** @type {number} */ ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const number = (/** @type {number} */ n) => n.toLocaleString('en');
 
-/** @param {string | null} text @returns {Node[]} */
-function nodesOf(text) {
-  const nodes = (text ?? '').split(',').map((one) => {
+/** @param {string} option @param {string} text @returns {Node[]} */
+function nodesOf(option, text) {
+  const nodes = text.split(',').map((one) => {
     const [name, ...rest] = one.split('=');
     return { name, url: rest.join('=').replace(/\/$/, '') };
   });
@@ -35,7 +37,7 @@ function nodesOf(text) {
     if (!name || !URL.canParse(url) || !/^https?:/.test(url))
       refuse(
         'remote',
-        `--nodes must be such as a=https://a.example:9926,b=https://b.example:9926, and is '${text ?? ''}'`,
+        `--${option} must be such as a=https://a.example:9926,b=https://b.example:9926, and is '${text}'`,
       );
   }
   return nodes;
@@ -73,7 +75,9 @@ function createCluster(ask, nodes, path) {
     nodes,
     /** @param {Node} node */
     async state({ name, url }) {
-      const { status, answer } = await ask('GET', `${url}${ADMIN}/queue-state`);
+      const { status, answer } = await ask('GET', `${url}${ADMIN}/queue-state`).catch((error) => {
+        throw new Error(`${name} cannot be reached: ${error.cause?.message ?? error.message}`);
+      });
       if (!answer?.trust)
         throw new Error(`${name} answers with ${status}: ${answer?.error ?? answer}`);
       return answer;
@@ -109,14 +113,15 @@ function createCluster(ask, nodes, path) {
   };
 }
 
-/** @param {ReturnType<typeof createCluster>} cluster @param {{ writes: number, keys: string[] }} plan */
-async function write(cluster, { writes, keys }) {
+/** @param {ReturnType<typeof createCluster>} cluster @param {{ homes: Node[], total: number, keys: string[] }} plan */
+async function write(cluster, { homes, total, keys }) {
   const tally = { sent: 0, acknowledged: 0, direct: 0, redirected: 0, refused: 0, unanswered: 0 };
   /** The due times that were written, by key. @type {Map<string, Set<number>>} */
   const written = new Map();
+  /** @type {Set<string>} */
+  const acknowledged = new Set();
   const [lag, look] = [/** @type {number[]} */ ([]), /** @type {number[]} */ ([])];
   const firstDue = Math.floor((Date.now() + YEAR) / MINUTE) * MINUTE;
-  const total = writes * cluster.nodes.length;
   /** Why some were refused. @type {Set<string>} */
   const why = new Set();
 
@@ -152,20 +157,24 @@ async function write(cluster, { writes, keys }) {
           continue;
         }
         tally.acknowledged += 1;
+        acknowledged.add(key);
         tally[hops === 0 ? 'direct' : 'redirected'] += 1;
         if (owner) await measure(owner, key, due);
       } catch (error) {
+        // It may have been written all the same.
         tally.unanswered += 1;
-        why.add(`${home.name}: ${/** @type {Error} */ (error).message}`);
+        const { message, cause } = /** @type {any} */ (error);
+        why.add(`${home.name}: ${cause?.message ?? message}`);
+        await sleep(RETRY_MS);
       }
     }
   }
 
   const began = performance.now();
-  await Promise.all(
-    cluster.nodes.flatMap((node) => Array.from({ length: WRITERS }, () => writer(node))),
-  );
+  await Promise.all(homes.flatMap((node) => Array.from({ length: WRITERS }, () => writer(node))));
   const ms = performance.now() - began;
+  for (const key of [...written.keys()].filter((one) => !acknowledged.has(one)))
+    written.delete(key);
   return { tally, written, ms, lag: summary(lag), look: summary(look), why: [...why] };
 }
 
@@ -178,10 +187,11 @@ async function check(cluster, written) {
   const found = { distinct: written.size, uncovered: 0, elsewhere: 0 };
   const examples = [];
   for (const [key, dues] of written) {
-    const url = await cluster.ownerUrl(key);
     const deadline = performance.now() + PATIENCE_MS;
     let said = '';
+    let url = '';
     for (;;) {
+      url = await cluster.ownerUrl(key);
       const row = await cluster.row(url, key);
       const { kept, dueAt } = await cluster.explain(url, key);
       const due = Number(row?.nextRenderTime);
@@ -249,6 +259,7 @@ async function main() {
         what: 'all nodes of the ring, named as their states name them',
         text: 'NAME=URL,...',
       },
+      joining: { what: 'nodes that join the ring meanwhile', text: 'NAME=URL,...' },
       at: {
         what: 'where a row is PUT, its key behind it',
         text: '/PATH/',
@@ -271,14 +282,16 @@ async function main() {
     { quickly: 'few writes' },
   );
   const { writes, quick, out } = options;
-  const nodes = nodesOf(options.nodes);
+  const homes = nodesOf('nodes', options.nodes ?? '');
+  const joining = options.joining === null ? [] : nodesOf('joining', options.joining);
+  const nodes = [...homes, ...joining];
   const { AUTHORIZATION } = process.env;
   const cluster = createCluster(createClient(AUTHORIZATION), nodes, options.at);
-  const total = writes * nodes.length;
+  const total = writes * homes.length;
   // Each is written four times, from different nodes.
   const keys = Array.from({ length: Math.ceil(total / 4) }, (_, i) => `${options.prefix}${i}`);
   console.log(
-    `${nodes.length} nodes, ${number(total)} writes of ${number(keys.length)} rows below ${options.prefix} at ${options.at}; each row is looked for at its owner` +
+    `${homes.length} nodes, ${number(total)} writes of ${number(keys.length)} rows below ${options.prefix} at ${options.at}; each row is looked for at its owner` +
       `${options.watch > 0 ? `, then the states are watched for ${options.watch} s` : ''}${options.keep ? '' : ', and deleted'}. ` +
       `${AUTHORIZATION ? '' : 'Without credentials: AUTHORIZATION in the environment is sent as that header. '}${out ? `Writes ${shown(out)}.` : ''}`,
   );
@@ -293,10 +306,11 @@ async function main() {
   const statesOf = () => Promise.all(nodes.map((node) => cluster.state(node)));
 
   const before = await statesOf();
-  const names = JSON.stringify(nodes.map(({ name }) => name).sort());
+  const names = JSON.stringify(homes.map(({ name }) => name).sort());
   for (const [i, { node, trust }] of before.entries()) {
     const ring = JSON.stringify(trust.keeper.ring);
-    if (node !== nodes[i].name || ring !== names)
+    const isMeant = node === nodes[i].name && (i >= homes.length || ring === names);
+    if (!isMeant)
       refuse(
         'remote',
         `${nodes[i].url} is node ${node} of the ring ${ring}, and --nodes says ${nodes[i].name} of ${names}`,
@@ -308,7 +322,7 @@ async function main() {
   );
 
   stage(`${number(total)} writes`);
-  const made = await write(cluster, { writes, keys });
+  const made = await write(cluster, { homes, total, keys });
   const { tally, lag, look } = made;
   for (const why of made.why.slice(0, 5)) stage(`  ${why}`);
   must(
@@ -342,8 +356,7 @@ async function main() {
   );
   if (!options.keep && keys.length > 0) {
     stage('deleting the rows');
-    for (const key of made.written.keys())
-      await cluster.send('DELETE', await cluster.ownerUrl(key), key);
+    for (const key of keys) await cluster.send('DELETE', await cluster.ownerUrl(key), key);
     const deadline = performance.now() + PATIENCE_MS;
     let left = Number.NaN;
     for (; left !== 0 && performance.now() < deadline; await sleep(POLL_MS)) {
