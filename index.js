@@ -67,7 +67,8 @@ function load() {
     );
   }
   /** @type {any} */ (globalThis)[loaded] = file;
-  return addon;
+  // A copy: V8 looks the many exports of an addon up in a dictionary, each time that one is called.
+  return { ...addon };
 }
 
 /** @param {unknown} key @param {string} name @returns {asserts key is string} */

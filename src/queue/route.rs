@@ -348,7 +348,11 @@ pub fn url_of<'a>(key: &'a [u8], delimiter: &[u8], device_types: &[Vec<u8>]) -> 
     }
     // A delimiter further from the end has more behind it than any device type.
     let from = key.len().saturating_sub(longest + delimiter.len());
-    let Some(last) = (from..key.len()).rev().find(|&at| key[at..].starts_with(delimiter)) else { return key };
+    let last = match delimiter {
+        [byte] => key[from..].iter().rposition(|other| other == byte),
+        _ => key[from..].windows(delimiter.len()).rposition(|bytes| bytes == delimiter),
+    };
+    let Some(last) = last.map(|last| from + last) else { return key };
     let device = &key[last + delimiter.len()..];
     if device_types.iter().any(|known| known == device) { &key[..last] } else { key }
 }

@@ -9,6 +9,9 @@ pub(super) const LOAD: usize = 16;
 
 const NONE: u16 = u16::MAX;
 
+/// Lengths of heads: symbols that share one are looked through, so there must be few.
+const HEADS: [usize; 4] = [2, 3, 4, 8];
+
 /// Buckets of more symbols than this are searched by halves.
 const SCAN: u16 = 6;
 
@@ -18,8 +21,8 @@ pub(super) struct Table {
     /// The symbols' bytes, one after the other; a symbol that starts the next one has no bytes of its own.
     bytes: Vec<u8>,
     symbols: Vec<Symbol>,
-    /// Symbols of 2 bytes, of 3, and of 4 and more, by their first 2, 3 or 4 bytes.
-    heads: [Heads; 3],
+    /// The symbols by their first bytes, as many as [`HEADS`] says, the most that each of them has.
+    heads: [Heads; HEADS.len()],
 }
 
 struct Symbol {
@@ -108,12 +111,12 @@ impl Table {
 
     /// Makes the symbols findable and appends `more` to the bytes; none may be pushed after.
     pub(super) fn finish(&mut self, more: &[u8]) {
-        let mut buckets = [vec![], vec![], vec![]];
+        let mut buckets = HEADS.map(|_| Vec::<Bucket>::new());
         for rank in 0..self.len() as u16 {
             let symbol = self.symbol(rank);
-            let n = symbol.len().min(4);
-            let head = head(symbol, n);
-            let buckets: &mut Vec<Bucket> = &mut buckets[n - 2];
+            let place = HEADS.iter().rposition(|n| *n <= symbol.len()).expect("a symbol has two bytes");
+            let head = head(symbol, HEADS[place]);
+            let buckets = &mut buckets[place];
             match buckets.last_mut() {
                 Some(last) if last.head == head => last.to = rank + 1,
                 _ => buckets.push(Bucket { head, from: rank, to: rank + 1 }),
@@ -179,8 +182,8 @@ impl Table {
     /// The rank and length of the longest symbol that `text` starts with.
     #[inline]
     pub(super) fn longest(&self, text: &[u8]) -> Option<(u16, usize)> {
-        (2..=text.len().min(4)).rev().find_map(|n| {
-            let (from, to) = self.heads[n - 2].find(head(text, n))?;
+        HEADS.iter().zip(&self.heads).rev().filter(|(n, _)| **n <= text.len()).find_map(|(n, heads)| {
+            let (from, to) = heads.find(head(text, *n))?;
             // A longer prefix of the text sorts after a shorter one: the last to fit is the longest.
             let mut rank = to - 1;
             if to - from > SCAN {
@@ -208,20 +211,21 @@ impl Table {
     }
 }
 
-/// The first `n` bytes of `text`, 2 to 4, as a number.
+/// The first `n` bytes of `text`, at most eight, as a number.
 #[inline(always)]
-fn head(text: &[u8], n: usize) -> u32 {
-    match n {
-        2 => u32::from(u16::from_le_bytes([text[0], text[1]])),
-        3 => u32::from_le_bytes([text[0], text[1], text[2], 0]),
-        _ => u32::from_le_bytes([text[0], text[1], text[2], text[3]]),
-    }
+fn head(text: &[u8], n: usize) -> [u32; 2] {
+    let head = match text.first_chunk::<8>() {
+        Some(bytes) => u64::from_le_bytes(*bytes) & (u64::MAX >> (64 - 8 * n)),
+        None => text[..n].iter().rev().fold(0, |head, byte| head << 8 | u64::from(*byte)),
+    };
+    [head as u32, (head >> 32) as u32]
 }
 
 /// The ranks of the symbols with one head; none where `from == to`.
 #[derive(Clone, Copy, Default)]
 struct Bucket {
-    head: u32,
+    /// In halves, so that a bucket takes twelve bytes.
+    head: [u32; 2],
     from: u16,
     to: u16,
 }
@@ -261,7 +265,7 @@ impl Heads {
     }
 
     #[inline(always)]
-    fn find(&self, head: u32) -> Option<(u16, u16)> {
+    fn find(&self, head: [u32; 2]) -> Option<(u16, u16)> {
         let bit = scale(head, self.filter.len() * 64);
         if self.filter.get(bit / 64)? >> (bit % 64) & 1 == 0 {
             return None;
@@ -282,8 +286,9 @@ impl Heads {
 
 /// A hash of `head`, below `size`: scaled, not masked, so that any size will do.
 #[inline(always)]
-fn scale(head: u32, size: usize) -> usize {
-    ((u64::from(head.wrapping_mul(0x9E37_79B1)) * size as u64) >> 32) as usize
+fn scale(head: [u32; 2], size: usize) -> usize {
+    let head = u64::from(head[0]) | u64::from(head[1]) << 32;
+    (((head.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) * size as u64) >> 32) as usize
 }
 
 #[cfg(test)]
