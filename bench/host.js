@@ -45,6 +45,7 @@ async function main() {
         what: 'standalone; Harper where HARPER_DIR names one',
         of: ['standalone', 'harper'],
       },
+      plans: { what: 'how it is written', of: ['single', 'batch'] },
       rows: { what: 'how many schedule rows', normally: 250_000, quick: 5_000 },
       writes: { what: 'rows written a round and arm', normally: 50_000, quick: 1_000 },
       rounds: { what: 'of which the median is shown', normally: 5, quick: 1 },
@@ -72,9 +73,16 @@ async function main() {
   const within = folderInMemory(rows);
   /** @type {import('./host/rounds.js').Plan[]} */
   const plans = [
-    { name: 'single writes', batch: 1, stay: false, rounds, writes },
-    { name: `${batch} rows a write, one subscription`, batch, stay: true, rounds, writes },
-  ];
+    { name: 'single', words: 'single writes', batch: 1, stay: false, rounds, writes },
+    {
+      name: 'batch',
+      words: `${batch} rows a write, one subscription throughout`,
+      batch,
+      stay: true,
+      rounds,
+      writes,
+    },
+  ].filter(({ name }) => options.plans.includes(name));
   const expected = (hosts.length * (20 + rounds * (40 + (writes + rows) / 10_000))) / 60;
   console.log(
     `Writes ${writes.toLocaleString('en')} of ${rows.toLocaleString('en')} rows a round, singly and ${batch} at a time, while a thread ` +
@@ -91,28 +99,35 @@ async function main() {
   /** @type {string[]} */
   const faults = [];
   for (const name of hosts) {
-    stage(`${name}: starting`);
-    const folder = temporaryFolder(`host-${name}`, within);
-    const host =
-      name === 'harper'
-        ? await startOnHarper(String(inside), folder, corpus)
-        : await startStandalone(folder, corpus);
-    stage(`${name}: writing ${rows.toLocaleString('en')} rows`);
-    await host.ask('writer', 'load');
+    const start = async () => {
+      stage(`${name}: starting, and writing ${rows.toLocaleString('en')} rows`);
+      const folder = temporaryFolder(`host-${name}`, within);
+      const started =
+        inside && name === 'harper'
+          ? await startOnHarper(inside, folder, corpus)
+          : await startStandalone(folder, corpus);
+      await started.ask('writer', 'load');
+      return started;
+    };
+    const host = await start();
+    const bare = name === 'harper' ? await start() : host;
     const numbers = { next: 1 };
     results[name] = {};
     for (const plan of plans) {
-      const measured = await measure(host, plan, numbers, (text) => stage(`${name}, ${text}`));
+      const measured = await measure({ host, bare }, plan, numbers, (text) =>
+        stage(`${name}, ${text}`),
+      );
       const figures = figuresOf(measured);
       const costs = /** @type {const} */ (['js', 'native']).map((arm) => costOf(measured, arm));
       results[name][plan.name] = { plan, figures, costs, rounds: measured };
-      faults.push(...faultsOf(measured).map((fault) => `${name}, ${plan.name}, ${fault}`));
-      console.log(`\n${name}, ${plan.name}: medians of ${rounds} (least to most)\n`);
+      faults.push(...faultsOf(measured).map((fault) => `${name}, ${plan.words}, ${fault}`));
+      console.log(`\n${name}, ${plan.words}: medians of ${rounds} (least to most)\n`);
       printTable(tableOf(figures));
       console.log();
       for (const cost of costs) console.log(`- ${costInWords(cost)}`);
     }
     await host.stop();
+    if (bare !== host) await bare.stop();
   }
   const load = (/** @type {number[]} */ average) => average[0].toFixed(1);
   console.log(

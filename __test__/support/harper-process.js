@@ -21,9 +21,11 @@ const componentFolder = (root, name) => path.join(root, 'hdb/components', name);
  * @param {object} options
  * @param {string} options.harper  its folder, built
  * @param {string} options.root  a folder for all that it writes
+ * @param {number} [options.port]  for HTTP
+ * @param {number} [options.operations]  for the operations API
  * @param {(text: string) => void} options.print  takes what it prints
  */
-function startHarper({ harper, root, print }) {
+function startHarper({ harper, root, port = PORT, operations = OPERATIONS, print }) {
   /** @type {Record<string, string>} */
   const settings = {
     ROOTPATH: path.join(root, 'hdb'),
@@ -34,8 +36,8 @@ function startHarper({ harper, root, print }) {
     NODE_HOSTNAME: 'localhost',
     THREADS_COUNT: String(WORKERS),
     THREADS_DEBUG: 'false',
-    HTTP_PORT: String(PORT),
-    OPERATIONSAPI_NETWORK_PORT: String(OPERATIONS),
+    HTTP_PORT: String(port),
+    OPERATIONSAPI_NETWORK_PORT: String(operations),
     LOGGING_STDSTREAMS: 'true',
     LOGGING_LEVEL: 'info',
   };

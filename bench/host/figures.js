@@ -19,7 +19,6 @@ const FIGURES = [
   ['rows written', '1/s', (round) => round.writesPerSecond],
   ['process CPU a row', 'us', (round) => round.processUs],
   ['listening thread on the CPU, a row', 'us', (round) => round.threadUs],
-  ['its event loop active, a row', 'us', (round) => round.loopActiveUs],
   ['inside the listener, an event', 'us', (round) => round.insideUs],
   ['events a row', '', (round) => round.events],
   ['lag p50, from the acknowledgement', 'ms', (round) => round.lagAcknowledged?.p50],

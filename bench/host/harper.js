@@ -6,7 +6,6 @@ const path = require('node:path');
 const {
   componentFolder,
   startHarper,
-  PORT,
   START_MS,
   WORKERS,
 } = require('../../__test__/support/harper-process.js');
@@ -16,13 +15,13 @@ const ROOT = path.join(__dirname, '../../');
 const COMPONENT = path.join(__dirname, 'harper-component');
 const LOG = 3_000;
 
-/** @param {string} url @param {object} body @returns {Promise<any>} */
-function post(url, body) {
+/** @param {number} port @param {string} url @param {object} body @returns {Promise<any>} */
+function post(port, url, body) {
   const text = JSON.stringify(body);
   return new Promise((resolve, reject) => {
     const request = http.request(
       // Without an agent each request is a connection, and any worker's.
-      `http://127.0.0.1:${PORT}${url}`,
+      `http://127.0.0.1:${port}${url}`,
       {
         method: 'POST',
         agent: false,
@@ -51,6 +50,9 @@ function post(url, body) {
   });
 }
 
+/** Its ports are this and the next. */
+let nextPort = 9_950;
+
 /**
  * @param {string} harper  its folder @param {string} folder  for all that it writes
  * @param {import('./standalone.js').CorpusOptions} corpus
@@ -60,10 +62,14 @@ async function startOnHarper(harper, folder, corpus) {
   const component = componentFolder(folder, 'bench');
   fs.cpSync(COMPONENT, component, { recursive: true });
   fs.writeFileSync(path.join(component, 'bench.json'), JSON.stringify({ root: ROOT, corpus }));
+  const port = nextPort;
+  nextPort += 2;
   let log = '';
   const running = startHarper({
     harper,
     root: folder,
+    port,
+    operations: port + 1,
     print: (text) => {
       log += text;
     },
@@ -73,7 +79,7 @@ async function startOnHarper(harper, folder, corpus) {
   const roles = new Set();
   await until(
     'Harper to answer',
-    async () => roles.add(await post('/bench/who', {})).size === WORKERS,
+    async () => roles.add(await post(port, '/bench/who', {})).size === WORKERS,
     { withinMs: START_MS, everyMs: 300 },
   ).catch((error) => {
     killNow();
@@ -82,7 +88,7 @@ async function startOnHarper(harper, folder, corpus) {
   return {
     ask: async (to, command, args = {}) => {
       try {
-        return await post('/bench/ask', { to, command, args });
+        return await post(port, '/bench/ask', { to, command, args });
       } catch (error) {
         throw new Error(`${/** @type {Error} */ (error).message}\n${log.slice(-LOG)}`);
       }

@@ -173,13 +173,12 @@ function listening(table, rules) {
     async end({ sent, acknowledged }) {
       const count = sent.length;
       if (!subscription || !(await patiently(() => used !== null))) finishSoon();
-      const { ms, processUs, threadUs, loopActiveUs, gc } = await used;
+      const { ms, processUs, threadUs, gc } = await used;
       const rss = process.memoryUsage.rss();
       const figures = {
         ms,
         processUs: processUs / count,
         threadUs: threadUs / count,
-        loopActiveUs: loopActiveUs / count,
         gc,
         events: heard / count,
         rss,

@@ -13,7 +13,7 @@ function clock() {
 
 /**
  * How long this thread has been on a CPU, in us: the kernel's own sum, to the nanosecond, without the time in which others had the CPU.
- * Event loop utilization counts that, too.
+ * Event loop utilization counts that, too, and called a thread of Harper's active for nearly all of a time in which it did nothing.
  */
 function threadCpu() {
   return Number(fs.readFileSync('/proc/thread-self/schedstat', 'utf8').split(' ')[0]) / 1e3;
@@ -47,14 +47,12 @@ function startMeter() {
   const pauses = [];
   const observer = new PerformanceObserver((list) => pauses.push(...list.getEntries()));
   observer.observe({ entryTypes: ['gc'] });
-  const loop = performance.eventLoopUtilization();
   const from = performance.now();
   const before = { process: processCpu(), thread: threadCpu() };
   return {
     async stop() {
       const used = { process: processCpu() - before.process, thread: threadCpu() - before.thread };
       const to = performance.now();
-      const { active } = performance.eventLoopUtilization(loop);
       // A pause is told of some turns later.
       for (let i = 0; i < 5; i++) await turn();
       pauses.push(...observer.takeRecords());
@@ -65,7 +63,6 @@ function startMeter() {
         ms: to - from,
         processUs: used.process,
         threadUs: used.thread,
-        loopActiveUs: active * 1e3,
         gc: {
           count: lengths.length,
           totalMs: lengths.reduce((sum, ms) => sum + ms, 0),

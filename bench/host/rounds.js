@@ -6,30 +6,34 @@ const ARMS = /** @type {const} */ (['none', 'count', 'js', 'native']);
 /** @typedef {{ arm: ArmName, round: number } & Record<string, any>} Round */
 /**
  * `batch`: rows a write. `stay`: the subscription is opened once, and what changes is who gets the events.
- * @typedef {{ name: string, batch: number, stay: boolean, rounds: number, writes: number }} Plan
+ * @typedef {{ name: string, words: string, batch: number, stay: boolean, rounds: number, writes: number }} Plan
  */
 
 /**
- * @param {import('../host.js').Host} host @param {Plan} plan @param {{ next: number }} numbers  of the writes of this host
+ * A thread of Harper's that has had a subscription reads on in the log after its end: `bare` is a host that never had one.
+ *
+ * @param {{ host: import('../host.js').Host, bare: import('../host.js').Host }} hosts @param {Plan} plan
+ * @param {{ next: number }} numbers  of the writes
  * @param {(text: string) => void} stage
  * @returns {Promise<Round[]>}
  */
-async function measure({ ask }, { name, batch, stay, rounds, writes }, numbers, stage) {
+async function measure({ host, bare }, { words, batch, stay, rounds, writes }, numbers, stage) {
   /** @type {Round[]} */
   const measured = [];
   for (let round = 0; round < rounds; round++) {
     for (let turn = 0; turn < ARMS.length; turn++) {
       const arm = ARMS[(round + turn) % ARMS.length];
+      const { ask } = arm === 'none' && !stay ? bare : host;
       await ask('listener', 'arm', { arm, stay });
       const replayedBefore = await ask('writer', 'probe', { number: numbers.next++ });
       const written = await ask('writer', 'write', { from: numbers.next, count: writes, batch });
       numbers.next += writes;
       const held = await ask('listener', 'disarm');
       measured.push({ arm, round, replayedBefore, ...written, ...held });
-      stage(`${name}, round ${round + 1} of ${rounds}, ${arm}: ${inWords(written, held)}`);
+      stage(`${words}, round ${round + 1} of ${rounds}, ${arm}: ${inWords(written, held)}`);
     }
   }
-  if (stay) await ask('listener', 'close');
+  if (stay) await host.ask('listener', 'close');
   return measured;
 }
 
