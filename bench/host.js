@@ -23,6 +23,11 @@ const { printTable, shown, startProgress, writeResults } = require('./support/re
 
 const MEMORY = '/dev/shm';
 const CLASSES = 40;
+/** About how many rows are written, and read, a second. @type {Record<string, Record<string, number>>} */
+const SPEED = {
+  standalone: { single: 10_000, batch: 40_000, rows: 200_000 },
+  harper: { single: 4_500, batch: 20_000, rows: 120_000 },
+};
 /** Set where this runs beside no network but loopback. */
 const ISOLATED = 'QUEUE_BENCH_HARPER';
 
@@ -70,6 +75,10 @@ async function main() {
   const hosts = options.hosts.filter((name) => name === 'standalone' || inside);
   const left =
     options.hosts.length > hosts.length && 'why' in found ? ` Not on Harper: ${found.why}` : '';
+  if (hosts.length === 0) {
+    console.error(`Not on Harper: ${'why' in found ? found.why : ''}`);
+    process.exit(2);
+  }
   const within = folderInMemory(rows);
   /** @type {import('./host/rounds.js').Plan[]} */
   const plans = [
@@ -83,11 +92,17 @@ async function main() {
       writes,
     },
   ].filter(({ name }) => options.plans.includes(name));
-  const expected = (hosts.length * (20 + rounds * (40 + (writes + rows) / 10_000))) / 60;
+  const expected = hosts.reduce((sum, name) => {
+    const perSecond = SPEED[name];
+    const perRound = plans.map(
+      (plan) => (ARMS.length * writes) / perSecond[plan.name] + (4 * rows) / perSecond.rows,
+    );
+    return sum + 30 + rounds * perRound.reduce((all, seconds) => all + seconds, 0);
+  }, 0);
   console.log(
     `Writes ${writes.toLocaleString('en')} of ${rows.toLocaleString('en')} rows a round, singly and ${batch} at a time, while a thread ` +
       `listens: not at all, only counting, feeding the plain-JS keeper, feeding this one. ${rounds} ${rounds === 1 ? 'round' : 'rounds'} of all four, ` +
-      `on ${hosts.join(' and ')}, seed ${seed}, the table in ${within}. Takes ${quick ? 'some seconds' : `about ${Math.ceil(expected)} minutes`}` +
+      `on ${hosts.join(' and ')}, seed ${seed}, the table in ${within}. Takes ${quick ? 'some seconds' : `about ${Math.ceil(expected / 60)} minutes`}` +
       `${out ? `, and writes ${shown(out)}` : ''}.${left}`,
   );
 

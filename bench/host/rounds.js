@@ -31,6 +31,7 @@ async function measure({ host, bare }, { words, batch, stay, rounds, writes }, n
       const held = await ask('listener', 'disarm');
       measured.push({ arm, round, replayedBefore, ...written, ...held });
       stage(`${words}, round ${round + 1} of ${rounds}, ${arm}: ${inWords(written, held)}`);
+      for (const example of held.compared?.examples ?? []) stage(`  differs: ${example}`);
     }
   }
   if (stay) await host.ask('listener', 'close');
@@ -44,7 +45,6 @@ function inWords(written, { compared }) {
     `put p50 ${putP50Us.toFixed(0)} us, ${processUs.toFixed(0)} us of CPU a row`,
     ...(missing > 0 ? [`${missing} EVENTS MISSING`] : []),
     ...(compared ? [`${compared.rows} rows compared, ${compared.different} differ`] : []),
-    ...(compared?.examples ?? []),
   ];
   return parts.join('; ');
 }
