@@ -28,6 +28,8 @@ const SPEED = {
   standalone: { single: 10_000, batch: 40_000, rows: 200_000 },
   harper: { single: 4_500, batch: 20_000, rows: 120_000 },
 };
+/** @typedef {import('./host/rounds.js').Plan} Plan */
+
 /** Set where this runs beside no network but loopback. */
 const ISOLATED = 'QUEUE_BENCH_HARPER';
 
@@ -40,6 +42,28 @@ function folderInMemory(rows) {
     // There is none.
   }
   return os.tmpdir();
+}
+
+/** @param {string[]} hosts @param {Plan[]} plans @param {number} rows */
+function announced(hosts, plans, rows) {
+  const { rounds, writes } = plans[0];
+  return (
+    `Writes ${writes.toLocaleString('en')} of ${rows.toLocaleString('en')} rows a round (${plans.map(({ words }) => words).join('; ')}) on ${hosts.join(' and ')}, ` +
+    `while a thread listens: not at all, only counting, feeding the plain-JS keeper, feeding this one. ${rounds} ${rounds === 1 ? 'round' : 'rounds'} of all four.`
+  );
+}
+
+/** @param {string[]} hosts @param {Plan[]} plans @param {number} rows */
+function minutesFor(hosts, plans, rows) {
+  let seconds = 0;
+  for (const host of hosts) {
+    const perSecond = SPEED[host];
+    seconds += 30;
+    for (const { name, rounds, writes } of plans) {
+      seconds += rounds * ((ARMS.length * writes) / perSecond[name] + (4 * rows) / perSecond.rows);
+    }
+  }
+  return Math.ceil(seconds / 60);
 }
 
 async function main() {
@@ -80,7 +104,7 @@ async function main() {
     process.exit(2);
   }
   const within = folderInMemory(rows);
-  /** @type {import('./host/rounds.js').Plan[]} */
+  /** @type {Plan[]} */
   const plans = [
     { name: 'single', words: 'single writes', batch: 1, stay: false, rounds, writes },
     {
@@ -92,17 +116,8 @@ async function main() {
       writes,
     },
   ].filter(({ name }) => options.plans.includes(name));
-  const expected = hosts.reduce((sum, name) => {
-    const perSecond = SPEED[name];
-    const perRound = plans.map(
-      (plan) => (ARMS.length * writes) / perSecond[plan.name] + (4 * rows) / perSecond.rows,
-    );
-    return sum + 30 + rounds * perRound.reduce((all, seconds) => all + seconds, 0);
-  }, 0);
   console.log(
-    `Writes ${writes.toLocaleString('en')} of ${rows.toLocaleString('en')} rows a round, singly and ${batch} at a time, while a thread ` +
-      `listens: not at all, only counting, feeding the plain-JS keeper, feeding this one. ${rounds} ${rounds === 1 ? 'round' : 'rounds'} of all four, ` +
-      `on ${hosts.join(' and ')}, seed ${seed}, the table in ${within}. Takes ${quick ? 'some seconds' : `about ${Math.ceil(expected / 60)} minutes`}` +
+    `${announced(hosts, plans, rows)} Seed ${seed}, the table in ${within}. Takes ${quick ? 'some seconds' : `about ${minutesFor(hosts, plans, rows)} minutes`}` +
       `${out ? `, and writes ${shown(out)}` : ''}.${left}`,
   );
 

@@ -57,29 +57,35 @@ function figuresOf(rounds) {
 const named = (values) => Object.fromEntries(ARMS.map((arm, i) => [arm, values[i]]));
 
 /**
- * What feeding a queue costs the listening thread, an event: against the same round's `count`, whose events go nowhere.
+ * What feeding a queue costs the listening thread, an event: against the same round's `count`, whose events go nowhere, and what share
+ * that is of it and of Harper's own.
  *
  * @param {Round[]} rounds @param {'js' | 'native'} arm
  */
 function costOf(rounds, arm) {
-  const of = (/** @type {string} */ name, /** @type {number} */ round) =>
-    rounds.find((one) => one.arm === name && one.round === round)?.threadUs;
-  const numbers = [...new Set(rounds.map(({ round }) => round))];
-  const us = spreadOf(numbers.map((round) => of(arm, round) - of('count', round)));
-  const shares = HARPER_EVENT_US.map((harper) => (us ? (100 * us.median) / harper : Number.NaN));
+  const pairs = rounds
+    .filter((round) => round.arm === arm)
+    .map(({ round, threadUs }) => {
+      const count = rounds.find((one) => one.arm === 'count' && one.round === round)?.threadUs;
+      return { us: threadUs - count, percent: (100 * (threadUs - count)) / count };
+    });
+  const us = spreadOf(pairs.map((pair) => pair.us));
+  const middle = us?.median ?? Number.NaN;
   return {
     arm,
     us,
-    percentOfHarpers: { [HARPER_EVENT_US[0]]: shares[0], [HARPER_EVENT_US[1]]: shares[1] },
+    percentOfCount: spreadOf(pairs.map(({ percent }) => percent)),
+    percentOfHarpers: HARPER_EVENT_US.map((harper) => (100 * middle) / harper),
   };
 }
 
 /** @param {ReturnType<typeof costOf>} cost */
-function costInWords({ arm, us, percentOfHarpers }) {
-  const shares = Object.entries(percentOfHarpers).map(
-    ([harper, percent]) => `${signed(percent)} % of ${harper} us`,
+function costInWords({ arm, us, percentOfCount, percentOfHarpers }) {
+  const [of26, of46] = percentOfHarpers.map(signed);
+  return (
+    `${arm}: ${shown(us)} us an event on the listening thread more than \`count\` in the same round, ${shown(percentOfCount)} % of that; ` +
+    `of the ${HARPER_EVENT_US.join(' to ')} us that Harper was measured to spend itself, ${of26} to ${of46} %`
   );
-  return `${arm}: ${shown(us)} us an event on the listening thread more than \`count\` in the same round; ${shares.join(', ')}, Harper's own`;
 }
 
 /** @param {Spread | null} spread */
