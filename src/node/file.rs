@@ -121,7 +121,7 @@ pub fn load(shared: &Shared, path: &Path, may: impl Fn(&Keeper) -> Result<()>) -
     let mut from = Restoring::open(bytes).map_err(snapshot)?;
     let hasher = shared.with(|keeper| {
         keeper.check_snapshot(&from)?;
-        keeper.take_codecs(&mut from);
+        keeper.begin_restoring(&mut from);
         Ok(keeper.hasher())
     });
     let hasher = hasher.map_err(failed)?.map_err(snapshot)?;

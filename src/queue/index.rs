@@ -155,11 +155,13 @@ pub struct Index {
     slots: Slots,
     resize: Option<Resize>,
     len: usize,
+    /// Changes in which it does not shrink: see [`Index::expect`].
+    expected: usize,
 }
 
 impl Default for Index {
     fn default() -> Self {
-        Index { slots: Slots::new(MIN_HOMES), resize: None, len: 0 }
+        Index { slots: Slots::new(MIN_HOMES), resize: None, len: 0, expected: 0 }
     }
 }
 
@@ -177,6 +179,14 @@ impl Index {
     /// Bytes allocated.
     pub fn bytes(&self) -> usize {
         self.slots.bytes() + self.resize.as_ref().map_or(0, |resize| resize.old.bytes())
+    }
+
+    /// Makes homes for so many rows, which are about to come, if there are none yet: they need not move from table to table then.
+    pub fn expect(&mut self, rows: usize) {
+        if self.is_empty() && self.resize.is_none() {
+            self.slots = Slots::new((rows as u64 * 4 / 3).max(MIN_HOMES));
+            self.expected = rows;
+        }
     }
 
     fn side(&self, hash: u32) -> &Slots {
@@ -235,12 +245,13 @@ impl Index {
 
     /// Begins a resize where one is due, and moves one under way a little further.
     fn work(&mut self) {
+        self.expected = self.expected.saturating_sub(1);
         let Some(resize) = &mut self.resize else {
             let homes = self.slots.homes;
             let len = self.len as u64;
             let wanted = if len * 100 > homes * 82 {
                 (homes * 5 / 4).max(homes + MIN_HOMES)
-            } else if homes > MIN_HOMES && len * 100 < homes * 30 {
+            } else if homes > MIN_HOMES && len * 100 < homes * 30 && self.expected == 0 {
                 (len * 3 / 2).max(MIN_HOMES)
             } else {
                 return;
@@ -353,6 +364,25 @@ mod tests {
         }
         index.validate();
         assert_eq!(index.len(), 0);
+        assert!(index.bytes() < 50_000, "{} bytes for nothing", index.bytes());
+    }
+
+    #[test]
+    fn rows_that_are_expected_move_no_others_and_if_they_do_not_come_the_room_is_given_back() {
+        let mut index = Index::default();
+        index.expect(50_000);
+        for row in 1..=50_000u32 {
+            index.insert(spread(u64::from(row)), row);
+            assert!(index.resize.is_none(), "at {row}");
+        }
+        index.validate();
+        let mut index = Index::default();
+        index.expect(50_000);
+        for row in 1..=60_000u32 {
+            index.insert(spread(u64::from(row)), row);
+            index.remove(spread(u64::from(row)), row);
+        }
+        index.validate();
         assert!(index.bytes() < 50_000, "{} bytes for nothing", index.bytes());
     }
 

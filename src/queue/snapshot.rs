@@ -128,8 +128,9 @@ impl Keeper {
         )))
     }
 
-    /// Takes the snapshot's codecs, as far as there is room for them.
-    pub fn take_codecs(&mut self, from: &mut Restoring) {
+    /// Makes ready for the rows of the snapshot. Its codecs are taken over, as far as there is room for them.
+    pub fn begin_restoring(&mut self, from: &mut Restoring) {
+        self.table.expect(from.header.rows as usize);
         from.numbers = from.codecs.iter().map(|codec| self.table.take_codec(codec)).collect();
     }
 
@@ -499,7 +500,7 @@ mod tests {
         let mut keeper = Keeper::new(Config::default(), NOW);
         let mut from = Restoring::open(bytes.to_vec())?;
         keeper.check_snapshot(&from)?;
-        keeper.take_codecs(&mut from);
+        keeper.begin_restoring(&mut from);
         let hasher = keeper.hasher();
         while from.read_on(64, Some(&hasher))? {
             keeper.restore(&mut from);

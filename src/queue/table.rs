@@ -229,6 +229,11 @@ impl Table {
         }
     }
 
+    /// So many rows are about to come.
+    pub fn expect(&mut self, rows: usize) {
+        self.index.expect(rows);
+    }
+
     /// Takes a row out. It must be in no bucket any more.
     pub fn remove(&mut self, hash: u64, row: RowId) {
         self.index.remove(hash, row);

@@ -434,7 +434,7 @@ impl World {
         let mut other = Keeper::new(moment.config.clone(), moment.now);
         let mut from = open(&bytes).expect("it is whole");
         other.check_snapshot(&from).expect("it is of this node");
-        other.take_codecs(&mut from);
+        other.begin_restoring(&mut from);
         while from.read_on(5, Some(&other.hasher())).expect("it is whole") {
             other.restore(&mut from);
         }
@@ -520,7 +520,7 @@ impl World {
         let checked = self.keeper.check_snapshot(&from);
         if moment.config.node == self.model.config.node {
             assert_eq!(checked, Ok(()));
-            self.keeper.take_codecs(&mut from);
+            self.keeper.begin_restoring(&mut from);
             self.restoring = Some((from, moment.rows.clone().into()));
         } else {
             assert!(matches!(checked, Err(SnapshotError::Foreign(_))), "a snapshot of another node is refused");
