@@ -652,9 +652,12 @@ describe('a running fleet', () => {
   test('every job once, every state adds up, and at the end the keeper equals the table row for row', async () => {
     const host = await startHost(['--sample', '3000']);
     const fleet = startFleet({ url: host.url, renderers: 20 });
-    const until10s = Date.now() + 10_000;
+    const began = Date.now();
     let states = 0;
-    while (Date.now() < until10s) {
+    // For ten seconds, or as long as a slow machine takes; no lease ends meanwhile.
+    const isEnough = () =>
+      states > 50 && fleet.tally.rendered > 100 && fleet.tally.failed > 0 && fleet.tally.silent > 0;
+    while (Date.now() - began < (isEnough() ? 10_000 : 60_000)) {
       const { status, answer } = await ask(`${host.url}/prerender_admin/queue-state`, 'GET');
       assert.equal(status, 200);
       assertAddsUp(answer);
@@ -667,9 +670,7 @@ describe('a running fleet', () => {
       });
     }
     const tally = await fleet.stop();
-    assert.ok(states > 50, String(states));
-    assert.ok(tally.rendered > 100, JSON.stringify(tally));
-    assert.ok(tally.failed > 0);
+    assert.ok(isEnough(), `${states} states, ${JSON.stringify(tally)}`);
     assert.deepEqual([tally.doubles, tally.errors, tally.late], [0, 0, 0], JSON.stringify(tally));
     const { all, close } = rowsOf(host.data);
     await until('the last events', async () => {
