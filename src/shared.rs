@@ -42,7 +42,8 @@ struct Inner {
 /// What time it is: by hand, or by the machine's clocks, the monotonic one counted from `start`.
 fn now(manual: Option<Now>, start: Instant) -> Now {
     manual.unwrap_or_else(|| {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let wall = since.as_secs() * 1000 + u64::from(since.subsec_millis());
         Now { wall: wall as f64, mono: start.elapsed().as_secs_f64() * 1000.0 }
     })
 }

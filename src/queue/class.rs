@@ -86,6 +86,8 @@ pub struct Classes {
     hasher: RandomState,
     next_age: u64,
     routes: RouteNames,
+    /// The last one entered: the next row often goes there, too.
+    last: ClassId,
 }
 
 impl Classes {
@@ -130,9 +132,13 @@ impl Classes {
 
     /// The class of this key, made where there is none. It must get a row before anything else is asked.
     pub fn enter(&mut self, key: ClassKey) -> ClassId {
+        if self.slot(self.last).is_some_and(|class| class.key == key) {
+            return self.last;
+        }
         let hash = self.hasher.hash_one(key.identity());
         let same = |id: &ClassId| self.slot(*id).is_some_and(|class| class.key == key);
         if let Some(&id) = self.by_key.find(hash, same) {
+            self.last = id;
             return id;
         }
         self.routes.hold(key.route);
@@ -150,6 +156,7 @@ impl Classes {
             }
         };
         let (classes, hasher) = (&self.classes, &self.hasher);
+        self.last = id;
         self.by_key.insert_unique(hash, id, |id| {
             classes[*id as usize].as_ref().map_or(0, |class| hasher.hash_one(class.key.identity()))
         });

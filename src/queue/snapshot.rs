@@ -12,6 +12,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 use super::class::{ClassId, ClassKey};
 use super::codec::Codec;
@@ -25,6 +26,8 @@ const MAGIC: &[u8; 8] = b"QKEEPER\0";
 /// The format written, and the only one read.
 pub const FORMAT: u32 = 1;
 const FRAME: usize = 256 * 1024;
+/// Buckets whose rows are followed side by side.
+const ABREAST: usize = 32;
 
 /// Why a snapshot cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -204,6 +207,18 @@ fn put_frame(out: &mut dyn Write, frame: &[u8]) -> std::io::Result<()> {
 }
 
 impl Image {
+    /// Lists the rows of several buckets, a step in each at a time: where the next row is has to be read from the one before,
+    /// and so the waits of all of them overlap.
+    fn follow(&self, heads: impl Iterator<Item = RowId>, rows: &mut [Vec<RowId>; ABREAST]) {
+        let mut heads: SmallVec<[RowId; ABREAST]> = heads.collect();
+        while heads.iter().any(|row| *row != NONE) {
+            for (row, list) in heads.iter_mut().zip(&mut *rows).filter(|(row, _)| **row != NONE) {
+                list.push(*row);
+                *row = self.arena.next(*row);
+            }
+        }
+    }
+
     /// Rows in it.
     pub fn rows(&self) -> u64 {
         self.head.header.rows
@@ -233,23 +248,25 @@ impl Image {
         }
         buckets.sort_unstable();
         let mut last_class = usize::MAX;
-        for (_, minute, head, class) in buckets {
-            if class != last_class {
-                let (_, _, class_key, route) = &self.head.classes[class];
-                put_class(&mut frame, class_key, route);
-                last_class = class;
-            }
-            frame.push(b'M');
-            put_number(&mut frame, u64::from(minute));
-            let mut row = head;
-            while row != NONE {
-                let (codec, code) = self.arena.coded(row);
-                frame.extend_from_slice(&[b'K', codec]);
-                put_bytes(&mut frame, code);
-                row = self.arena.next(row);
-                if frame.len() >= FRAME {
-                    put_frame(out, &frame)?;
-                    frame.clear();
+        let mut rows: [Vec<RowId>; ABREAST] = Default::default();
+        for abreast in buckets.chunks(ABREAST) {
+            self.follow(abreast.iter().map(|bucket| bucket.2), &mut rows);
+            for (&(_, minute, _, class), rows) in abreast.iter().zip(&mut rows) {
+                if class != last_class {
+                    let (_, _, class_key, route) = &self.head.classes[class];
+                    put_class(&mut frame, class_key, route);
+                    last_class = class;
+                }
+                frame.push(b'M');
+                put_number(&mut frame, u64::from(minute));
+                for row in rows.drain(..) {
+                    let (codec, code) = self.arena.coded(row);
+                    frame.extend_from_slice(&[b'K', codec]);
+                    put_bytes(&mut frame, code);
+                    if frame.len() >= FRAME {
+                        put_frame(out, &frame)?;
+                        frame.clear();
+                    }
                 }
             }
         }
