@@ -15,9 +15,12 @@ const ROUNDS = 3;
 const FEW_CLASSES = 40;
 /** With more, the plain-JS keeper, which looks at each of them for a claim, is left out. */
 const MOST_CLASSES_IN_JS = 10_000;
+/** With more, its heap would be some gigabytes, and a round of it many minutes. */
+const MOST_ROWS_IN_JS = 1_000_000;
+const LARGE = { rows: 10_000_000, classes: FEW_CLASSES };
 
 /** @typedef {{ what: string, unit: string, ours: number, js?: number }} Figure */
-/** `classes` are those that were made, `asked` those that were wanted. @typedef {{ rows: number, asked: number, classes: number, loadAverage: number[], figures: Figure[] }} Point */
+/** `classes` are those that were made, `asked` those that were wanted. @typedef {{ rows: number, asked: number, classes: number, at: string, commit: string, loadAverage: number[], figures: Figure[] }} Point */
 
 /** @param {boolean} quick */
 function plan(quick) {
@@ -35,18 +38,20 @@ function measure({ rows, classes }, quick, file) {
   const args = ['--only', STAGES, '--rows', rows, '--classes', classes, '--out', file];
   if (quick) args.push('--quick');
   else args.push('--rounds', ROUNDS);
-  if (classes > MOST_CLASSES_IN_JS) args.push('--alone');
+  if (classes > MOST_CLASSES_IN_JS || rows > MOST_ROWS_IN_JS) args.push('--alone');
   const options = { stdio: ['ignore', 'pipe', 'pipe'] };
   execFileSync(
     process.execPath,
     [path.join(__dirname, 'run.js'), ...args.map(String)],
     /** @type {any} */ (options),
   );
-  const { corpus, machine, figures } = JSON.parse(fs.readFileSync(file, 'utf8'));
+  const { at, corpus, machine, versions, figures } = JSON.parse(fs.readFileSync(file, 'utf8'));
   return {
     rows,
     asked: classes,
     classes: corpus.classes,
+    at,
+    commit: versions.commit,
     loadAverage: machine.loadAverage,
     figures: figures.map((/** @type {Figure} */ { what, unit, ours, js }) => ({
       what,
@@ -74,13 +79,39 @@ function print(title, points, head) {
   ]);
 }
 
+/** A point of a run of its own, put among those of the file; one of the same size is replaced. @param {string} out @param {Point} point */
+function addTo(out, point) {
+  const grown = JSON.parse(fs.readFileSync(out, 'utf8'));
+  const byRows = grown.byRows.filter((/** @type {Point} */ { rows }) => rows !== point.rows);
+  byRows.push(point);
+  byRows.sort((/** @type {Point} */ a, /** @type {Point} */ b) => a.rows - b.rows);
+  fs.writeFileSync(out, `${JSON.stringify({ ...grown, byRows }, null, 2)}\n`);
+  console.log(`Added to: ${shown(out)}`);
+}
+
 function main() {
-  const { quick, out } = readOptions('growth', {}, { quickly: 'small sizes, half a minute' });
-  const sizes = plan(quick);
-  console.log(
-    `Runs bench/run.js for ${sizes.rows.length} numbers of rows and ${sizes.classes.length} of classes. Takes ` +
-      `${quick ? 'half a minute' : '5 to 10 minutes'}${out ? `, and writes ${shown(out)}` : ''}.`,
+  const { quick, large, out } = readOptions(
+    'growth',
+    {
+      large: {
+        what: '10,000,000 rows alone, without the plain-JS keeper: added to the file, which must be there',
+        flag: true,
+      },
+    },
+    { quickly: 'small sizes, half a minute' },
   );
+  const sizes = large ? { rows: [LARGE], classes: [] } : plan(quick);
+  console.log(
+    large
+      ? `Runs bench/run.js for ${LARGE.rows.toLocaleString('en')} rows, this keeper alone: the plain-JS keeper would take some gigabytes and many minutes. ` +
+          `Takes about 10 minutes and 4 GB${out ? `, and adds to ${shown(out)}` : ''}.`
+      : `Runs bench/run.js for ${sizes.rows.length} numbers of rows and ${sizes.classes.length} of classes. Takes ` +
+          `${quick ? 'half a minute' : '5 to 10 minutes'}${out ? `, and writes ${shown(out)}` : ''}.`,
+  );
+  if (large && out && !fs.existsSync(out)) {
+    console.error(`${shown(out)} is not there to be added to: run without --large first`);
+    process.exit(2);
+  }
   const { stage, seconds } = startProgress();
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'queue-keeper-growth-'));
   process.once('exit', () => fs.rmSync(folder, { recursive: true, force: true }));
@@ -99,6 +130,10 @@ function main() {
     byRows,
     ({ rows }) => `${rows.toLocaleString('en')} rows`,
   );
+  if (large) {
+    if (out) addTo(out, byRows[0]);
+    return;
+  }
   print(
     `By classes, ${byClasses[0]?.rows.toLocaleString('en')} rows`,
     byClasses,
