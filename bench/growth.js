@@ -39,7 +39,9 @@ function measure({ rows, classes }, quick, file) {
   if (quick) args.push('--quick');
   else args.push('--rounds', ROUNDS);
   if (classes > MOST_CLASSES_IN_JS || rows > MOST_ROWS_IN_JS) args.push('--alone');
-  const options = { stdio: ['ignore', 'pipe', 'pipe'] };
+  // Where it is, is worth telling of a run of many minutes.
+  const progress = rows > MOST_ROWS_IN_JS ? 'inherit' : 'pipe';
+  const options = { stdio: ['ignore', 'pipe', progress] };
   execFileSync(
     process.execPath,
     [path.join(__dirname, 'run.js'), ...args.map(String)],
