@@ -22,6 +22,7 @@ const {
   writeResults,
 } = require('./support/report.js');
 const { median, quantile } = require('./support/statistics.js');
+const { addonFile } = require('../lib/addon-file.js');
 const { QueueKeeper } = require('..');
 
 /** @typedef {ReturnType<typeof corpus>} Corpus */
@@ -486,10 +487,15 @@ async function reads(bench) {
   bench.stage('state and topK');
   comeDue(bench);
   const calls = bench.quick ? 30 : 200;
-  const events = makeEvents(bench, calls * 3, 5000);
+  const events = makeEvents(bench, calls * 4, 5000);
   const state = newRounds();
   const json = newRounds();
   const top = newRounds();
+  const filled = newRounds();
+  // What `topK` calls; its objects are made of what this fills.
+  const addon = require(path.join(__dirname, '..', addonFile()));
+  const owner = addon.open(NAME, undefined, undefined);
+  const buffer = new Float64Array(8 + 5 * 5000);
   /** @param {number[]} into @param {() => any} read */
   const timed = (into, read) => {
     const event = events.mine.pop();
@@ -505,6 +511,7 @@ async function reads(bench) {
     timed(state.ours, () => native.state());
     timed(json.ours, () => native.stateJson());
     timed(top.ours, () => native.topK(5000));
+    timed(filled.ours, () => addon.top(owner.handle, 5000, buffer));
     if (js) {
       timed(state.js, () => js.state());
       timed(json.js, () => JSON.stringify(js.state()));
@@ -512,10 +519,16 @@ async function reads(bench) {
     }
     if (n % 10 === 0) await breathe();
   }
+  filled.js = top.js;
+  addon.close(owner.handle);
   const high = (/** @type {Rounds} */ { ours }) => `p99 ${quantile(ours, 0.99).toFixed(2)} ms`;
   return [
     figure('state()', 'ms', state, { most: 0.5, note: high(state) }),
     figure('stateJson()', 'ms', json, { most: 0.5, note: high(json) }),
+    figure('topK(5,000) into a buffer', 'ms', filled, {
+      ratio: 1,
+      note: "the addon's own call: numbers in one array, keys 64 to a string; beside the JS keeper's topK",
+    }),
     figure('topK(5,000) as objects', 'ms', top, {
       note: `${high(top)}; makes 5,000 strings, where the JS keeper hands out those it has`,
     }),
