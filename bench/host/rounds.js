@@ -44,7 +44,11 @@ function inWords(written, { compared }) {
   const parts = [
     `put p50 ${putP50Us.toFixed(0)} us, ${processUs.toFixed(0)} us of CPU a row`,
     ...(missing > 0 ? [`${missing} EVENTS MISSING`] : []),
-    ...(compared ? [`${compared.rows} rows compared, ${compared.different} differ`] : []),
+    ...(compared
+      ? [
+          `${compared.rows} rows and the best ${compared.best.compared} compared, ${compared.different + compared.best.different} differ`,
+        ]
+      : []),
   ];
   return parts.join('; ');
 }
@@ -58,6 +62,9 @@ function faultsOf(measured) {
       ...(twice > 0 ? [`${where}: ${twice} events came twice`] : []),
       ...(compared && compared.different > 0
         ? [`${where}: ${compared.different} rows kept otherwise than in the table`]
+        : []),
+      ...(compared && compared.best.compared === 0
+        ? [`${where}: no row was due, no score compared`]
         : []),
       ...(compared && compared.best.different > 0
         ? [`${where}: ${compared.best.different} of the best rows have another score`]
