@@ -283,14 +283,12 @@ impl<'env> Keys<'env> {
         }
         self.count += 1;
         self.pending.extend_from_slice(key);
-        self.units += match std::str::from_utf8(key) {
-            _ if key.is_ascii() => key.len(),
-            Ok(text) => text.encode_utf16().count(),
-            Err(_) => {
-                let mut units = Vec::new();
-                to_utf16(key, &mut units);
-                units.len()
-            }
+        self.units += if key.is_ascii() {
+            key.len()
+        } else {
+            let mut units = Vec::new();
+            to_utf16(key, &mut units);
+            units.len()
         };
         Ok(self.units)
     }
