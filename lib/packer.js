@@ -208,4 +208,4 @@ class Packer {
   }
 }
 
-module.exports = { Packer, STRIDE, isObject };
+module.exports = { OTHER, Packer, STRIDE, isObject };
