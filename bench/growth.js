@@ -106,7 +106,7 @@ function main() {
   console.log(
     large
       ? `Runs bench/run.js for ${LARGE.rows.toLocaleString('en')} rows, this keeper alone: the plain-JS keeper would take some gigabytes and many minutes. ` +
-          `Takes about 10 minutes and 4 GB${out ? `, and adds to ${shown(out)}` : ''}.`
+          `Takes 5 to 15 minutes and 2 GB${out ? `, and adds to ${shown(out)}` : ''}.`
       : `Runs bench/run.js for ${sizes.rows.length} numbers of rows and ${sizes.classes.length} of classes. Takes ` +
           `${quick ? 'half a minute' : '5 to 10 minutes'}${out ? `, and writes ${shown(out)}` : ''}.`,
   );
