@@ -44,8 +44,8 @@ const { QueueKeeper } = require('..');
 const NAME = 'bench';
 const CLAIM = 20;
 /** Events made at once, and how many times before the other keeper's turn. */
-const PORTION = 1_000;
-const PORTIONS = 10;
+const PORTION = 128;
+const PORTIONS = 80;
 const PRIORITY = {
   sitemapBoost: 2,
   changedHeadStart: 1,
