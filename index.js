@@ -451,6 +451,13 @@ class QueueKeeper {
     });
   }
 
+  /** @param {string[]} keys */
+  learnKeys(keys) {
+    if (!Array.isArray(keys) || !keys.every((key) => typeof key === 'string'))
+      throw new TypeError('keys must be an array of strings');
+    return withCode(() => native.learnKeys(this.#flushed, keys));
+  }
+
   /** @param {'load' | 'verify'} kind */
   beginWalk(kind) {
     checkWalkKind(kind);

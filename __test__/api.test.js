@@ -1120,6 +1120,45 @@ describe('walks, head checks and repairs', () => {
   });
 });
 
+describe('how keys are kept small', () => {
+  test('is learnt from a sample: what comes then takes half, in whatever order; nothing else changes', async () => {
+    const keys = Array.from({ length: 20_000 }, (_, n) => {
+      const [a, b] = [n % 40, Math.floor(n / 40) % 50].map((word) => `${word * 7919 + 1e6}`);
+      return `https://www.some-shop.com/department-${a.replaceAll('1', 'x')}/thing-${b.replaceAll('2', 'yz')}/${n * 104_729}`;
+    }).sort();
+    const sample = keys.filter((_, n) => n % 50 === 0);
+    const bytes = await Promise.all(
+      [[], sample].map(async (learnt) => {
+        const keeper = manual();
+        if (learnt.length > 0) assert.equal(await keeper.learnKeys(learnt), true);
+        const walk = keeper.beginWalk('load');
+        walk.rows(keys.map((cacheKey) => ({ cacheKey, ...LATER })));
+        walk.end();
+        assert.deepEqual(keeper.keys().sort(), keys);
+        keeper.validate();
+        return keeper.bytes;
+      }),
+    );
+    assert.ok(bytes[1] < bytes[0] * 0.7, `${bytes[1]} of ${bytes[0]} bytes`);
+  });
+
+  test('is learnt so often and no more, from strings only', async () => {
+    const keeper = manual();
+    const odd = ['', '\u0000', '\ud800', 'naïve 中文 🦀', 'x'.repeat(100_000)];
+    const learnt = [];
+    for (let n = 0; n < 9; n++) learnt.push(await keeper.learnKeys(n === 0 ? [] : odd));
+    assert.deepEqual(learnt, [...Array(7).fill(true), false, false]);
+    keeper.applyAll(odd.map((key) => put(key)));
+    assert.deepEqual(keeper.keys().sort(), [...odd].sort());
+    keeper.validate();
+    for (const wrong of [undefined, 'keys', [1], [null], { length: 1 }]) {
+      assert.throws(() => keeper.learnKeys(/** @type {any} */ (wrong)), TypeError);
+    }
+    keeper.close();
+    await assert.rejects(keeper.learnKeys([]), { code: 'E_CLOSED' });
+  });
+});
+
 describe('configure', () => {
   test('off the calling thread it does the same, and the new options hold from the call on', async () => {
     const keeper = manual();

@@ -110,7 +110,7 @@ describe('loading', () => {
     feed({
       table: faulty({
         walk: async (range) => {
-          chunks += 1;
+          if (!range.keysOnly) chunks += 1;
           if (chunks === 2) await second.opened;
           return table.walk(range);
         },
@@ -133,7 +133,7 @@ describe('loading', () => {
       table: faulty({
         walk: async (range) => {
           const rows = await table.walk(range);
-          chunks += 1;
+          if (!range.keysOnly) chunks += 1;
           // Read already, not yet handed over: what is written now is newer than these rows.
           if (chunks === 2) await second.opened;
           return rows;
@@ -147,6 +147,41 @@ describe('loading', () => {
     second.open();
     await live();
     await assertKeeperEqualsTable(keeper, table);
+  });
+
+  test('a load learns from all over the table how keys are kept small, and goes on where it cannot', async () => {
+    // In the order of the keys, each shop begins where the one before ends.
+    const keys = Array.from({ length: 12_000 }, (_, i) => {
+      const [shop, thing] = [Math.floor(i / 400), (i * 7_919) % 50].map((n) => (n + 99) ** 3);
+      return `https://shop-${shop.toString(36)}.example/thing-${thing.toString(27)}/${i}`;
+    });
+    await table.write(keys.map((key) => ({ key, row: { nextRenderTime: MINUTE } })));
+    const bytes = [];
+    for (const listsKeys of [true, false]) {
+      const own = QueueKeeper.open(`${name}-${listsKeys}`);
+      /** @type {string[]} */
+      const said = [];
+      const feeder = new Feeder({
+        keeper: own,
+        table: faulty({
+          walk: (range) =>
+            range.keysOnly && !listsKeys ? Promise.reject(new Error('no')) : table.walk(range),
+        }),
+        log: (_, message) => said.push(message),
+      });
+      feeders.push(feeder);
+      feeder.start();
+      await until('the load', () => own.state().trust.live);
+      await assertKeeperEqualsTable(own, table);
+      assert.equal(
+        said.some((message) => /no sample of the keys/.test(message)),
+        !listsKeys,
+      );
+      bytes.push(own.bytes);
+      await feeder.stop();
+      own.close();
+    }
+    assert.ok(bytes[0] < bytes[1] * 0.8, `${bytes[0]} of ${bytes[1]} bytes`);
   });
 
   test('a failed load is tried again; meanwhile the phase says so and what is kept is served', async () => {
@@ -227,6 +262,8 @@ describe('the event loop', () => {
       },
       table: faulty({
         walk: (range) => {
+          // A sample of the keys is read meanwhile.
+          if (range.keysOnly) return table.walk(range);
           limits.push(range.limit);
           if (limits.length > 6) slow = false;
           mono += slow ? 20 : 1;

@@ -38,6 +38,7 @@ const ADDON_CALLS = [
   'feederSilence',
   'headCheck',
   'keys',
+  'learnKeys',
   'leasedKey',
   'loadSnapshot',
   'malformed',

@@ -20,6 +20,7 @@
 
 const { EventEmitter } = require('node:events');
 const { existsSync } = require('node:fs');
+const { sampleKeys } = require('./sample-keys.js');
 
 /**
  * @typedef {import('./schedule-table.js').ScheduleTable} ScheduleTable
@@ -29,8 +30,8 @@ const { existsSync } = require('node:fs');
  *
  * What the feeder uses of the keeper.
  * @typedef {Pick<import('../index.js').QueueKeeper, 'apply' | 'beginWalkAsync' | 'configureAsync' | 'headCheck'
- *   | 'loadSnapshot' | 'nextChange' | 'readFailed' | 'repair' | 'saveSnapshot' | 'setPhase' | 'state' | 'status'
- *   | 'takeFeeder' | 'version'>} Keeper
+ *   | 'learnKeys' | 'loadSnapshot' | 'nextChange' | 'readFailed' | 'repair' | 'saveSnapshot' | 'setPhase' | 'size' | 'state'
+ *   | 'status' | 'takeFeeder' | 'version'>} Keeper
  *
  * Time, so that a simulator can be its master.
  * @typedef {object} Time
@@ -69,6 +70,9 @@ const CHUNK_TRIES = 3;
 /** Longer than this nothing here holds up the event loop, and a chunk that has taken as long is followed by a smaller one. */
 const TURN_MS = 5;
 const LEAST_CHUNK = 100;
+/** From how many keys it is learnt how to keep them small; fewer than the least say too little. */
+const SAMPLED_KEYS = 512;
+const LEAST_SAMPLE = 128;
 /** Keys read side by side: one that hangs holds up these, and no others. */
 const SIDE_BY_SIDE = 64;
 /** So many of these in a row of which no key could be read, and the rest is left for later. */
@@ -412,10 +416,14 @@ class Feeder extends EventEmitter {
         return begun;
       });
       mustBeCurrent();
-      const outcome = await this.#readAll((rows) => {
+      let mustLearn = kind === 'load';
+      const outcome = await this.#readAll(async (rows) => {
         mustBeCurrent();
         walk.rows(rows);
         this.#checkStatusSoon();
+        // The first rows are served meanwhile; where they are so few, there are not many.
+        if (mustLearn && rows.length >= LEAST_SAMPLE) await this.#learnKeys();
+        mustLearn = false;
       });
       mustBeCurrent();
       let report = await this.#alone(async () => {
@@ -450,6 +458,21 @@ class Feeder extends EventEmitter {
       return report;
     } finally {
       if (this.#current === current) this.#giveUpWalk();
+    }
+  }
+
+  /** How keys are kept small is learnt from all over the table: the walk begins with keys that have much in common. */
+  async #learnKeys() {
+    // A snapshot brings what was learnt when it was written.
+    if (this.#keeper.size > this.#options.chunkRows) return;
+    try {
+      const walk = (/** @type {import('./schedule-table.js').WalkRange} */ range) =>
+        this.#call(this.#table.walk(range), this.#options.readMs);
+      const keys = await sampleKeys(walk, SAMPLED_KEYS);
+      if (keys.length >= LEAST_SAMPLE) await this.#call(this.#keeper.learnKeys(keys));
+    } catch (error) {
+      this.#mustGoOn(error);
+      this.#log('info', `no sample of the keys: they take more memory (${messageOf(error)})`);
     }
   }
 
@@ -493,7 +516,7 @@ class Feeder extends EventEmitter {
    * Hands over all rows of the table. An unreadable one is stepped over: where the store's cursor dies on it,
    * from below and from above, and by reading what is left between the two one by one.
    *
-   * @param {(rows: ScheduleRow[]) => void} take
+   * @param {(rows: ScheduleRow[]) => Promise<void>} take
    */
   async #readAll(take) {
     const upward = await this.#readChunks(take, { after: null, before: null, reverse: false });
@@ -521,7 +544,7 @@ class Feeder extends EventEmitter {
   }
 
   /**
-   * @param {(rows: ScheduleRow[]) => void} take
+   * @param {(rows: ScheduleRow[]) => Promise<void>} take
    * @param {{ after: string | null, before: string | null, reverse: boolean }} range
    */
   async #readChunks(take, { after, before, reverse }) {
@@ -562,7 +585,7 @@ class Feeder extends EventEmitter {
       await this.#time.turn();
       this.#mustRun();
       const began = this.#time.mono();
-      if (readable.length > 0) take(readable);
+      if (readable.length > 0) await take(readable);
       const took = Math.max(read, this.#time.mono() - began);
       if (took > TURN_MS) limit = Math.max(Math.min(limit, LEAST_CHUNK), Math.floor(limit / 2));
       else if (took < TURN_MS / 2) limit = Math.min(chunkRows, limit * 2);
@@ -572,7 +595,7 @@ class Feeder extends EventEmitter {
   }
 
   /**
-   * @param {(rows: ScheduleRow[]) => void} take
+   * @param {(rows: ScheduleRow[]) => Promise<void>} take
    * @param {string | null} after
    * @param {string | null} before
    * @returns {Promise<number>} how many could not be read
@@ -598,7 +621,7 @@ class Feeder extends EventEmitter {
 
   /**
    * @param {string[]} keys
-   * @param {(rows: ScheduleRow[]) => void} take
+   * @param {(rows: ScheduleRow[]) => Promise<void>} take
    * @returns {Promise<string[]>} those that could not be read
    */
   async #readEach(keys, take) {
@@ -617,7 +640,7 @@ class Feeder extends EventEmitter {
           }
         }),
       );
-      take(rows.filter((row) => row !== null));
+      await take(rows.filter((row) => row !== null));
       await this.#time.turn();
     }
     return failed;

@@ -24,6 +24,7 @@ use serde::Serialize;
 
 use self::error::{Code, Result, closed, error, failed, poisoned};
 use crate::queue::claim::{Claim, Rows};
+use crate::queue::codec;
 use crate::queue::config::{Config, Patch};
 use crate::queue::keeper::{Classified, Event, Judge, Keeper, Outcome};
 use crate::queue::key::{KeyHasher, from_utf16, is_ascii, to_utf16};
@@ -715,6 +716,18 @@ fn reclassified(shared: &Shared) -> Result<Vec<f64>> {
 #[napi]
 pub fn begin_walk(handle: u32, load: bool) -> Result<f64> {
     call(handle, |native, shared| begun(shared, native.epoch.get(), load))
+}
+
+/// Learns how keys are compressed from a sample. False where there is no room for another codec.
+#[napi]
+pub fn learn_keys<'env>(env: &'env Env, handle: u32, keys: Vec<Utf16String>) -> Result<PromiseRaw<'env, bool>> {
+    call(handle, |native, _| {
+        let keys: Vec<Vec<u8>> = keys.iter().map(|key| wtf8(key)).collect();
+        off_thread(env, native.shared.clone(), move |shared| {
+            let codec = codec::learn(keys.iter().map(Vec::as_slice));
+            shared.with(|keeper| keeper.take_codec(codec)).map_err(failed)
+        })
+    })
 }
 
 /// [`begin_walk`]; the marks that a walk given up has left are taken off by another thread.

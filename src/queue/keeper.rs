@@ -4,10 +4,12 @@
 //! [`Keeper::advance`]; nothing here reads a clock.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::class::{ClassId, ClassKey, Classes, RouteId, UNROUTED};
+use super::codec::Codec;
 use super::config::{Config, Patch};
 use super::counts::MinuteCounts;
 use super::flow::Flow;
@@ -546,6 +548,11 @@ impl Keeper {
         self.version += 1;
         self.table.learn();
         row
+    }
+
+    /// Takes over how keys are compressed, learnt from a sample of those that are about to come. False where there is no room for it.
+    pub fn take_codec(&mut self, codec: Codec) -> bool {
+        self.table.take_codec(&Arc::new(codec)).is_some()
     }
 
     /// Takes one event of the table's subscription. `version` is NaN where the event has none; what is not finite counts as none.

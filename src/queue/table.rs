@@ -56,6 +56,8 @@ struct Learning {
     /// Codes to keys, when the newest codec was new.
     first_ratio: Option<f64>,
     scratch: Vec<u8>,
+    /// The code that another codec would give a key.
+    other: Vec<u8>,
     /// How many of [`PLANNED`] have been begun, and how the one under way takes its sample.
     begun: usize,
     every: usize,
@@ -94,7 +96,8 @@ impl Table {
         let codecs =
             self.records.codecs().iter().map(|codec| codec.heap_bytes() + size_of_val(&**codec)).sum::<usize>();
         let trainer = self.learning.trainer.as_ref().map_or(0, |trainer| size_of::<Trainer>() + trainer.heap_bytes());
-        self.records.bytes() + self.index.bytes() + codecs + trainer + self.learning.scratch.capacity()
+        let scratch = self.learning.scratch.capacity() + self.learning.other.capacity();
+        self.records.bytes() + self.index.bytes() + codecs + trainer + scratch
     }
 
     /// The hash of a key, for the calls that take one.
@@ -149,25 +152,33 @@ impl Table {
         row
     }
 
-    /// Writes the key's code; returns the number of its codec.
-    fn encode(&self, key: &[u8], code: &mut Vec<u8>) -> u8 {
+    /// Writes the key's code; returns the number of its codec. The newest codec is tried first, and the others where it does not halve
+    /// the key: it may have been learnt from keys that were alike, and know little of others.
+    fn encode(&mut self, key: &[u8], code: &mut Vec<u8>) -> u8 {
         code.clear();
-        let codecs = self.records.codecs();
-        if let Some(newest) = codecs.last().filter(|_| key.len() <= LONGEST_CODED) {
-            newest.encode(key, code);
-            if code.len() < key.len() {
-                return codecs.len() as u8;
-            }
-            code.clear();
-        }
         code.extend_from_slice(key);
-        0
+        let mut best = 0;
+        if key.len() <= LONGEST_CODED {
+            let other = &mut self.learning.other;
+            for (number, codec) in self.records.codecs().iter().enumerate().rev() {
+                other.clear();
+                codec.encode(key, other);
+                if other.len() < code.len() {
+                    std::mem::swap(code, other);
+                    best = number as u8 + 1;
+                }
+                if code.len() * 2 <= key.len() {
+                    break;
+                }
+            }
+        }
+        best
     }
 
     /// Takes over a codec learnt elsewhere. Returns its number; `None` where there is no room for it.
     pub fn take_codec(&mut self, codec: &Arc<Codec>) -> Option<u8> {
         // What was learnt from a whole queue is not learnt again from its first keys.
-        self.learning.begun = PLANNED.len();
+        self.learning = Learning { begun: PLANNED.len(), ..Learning::default() };
         (self.codecs().len() < CODECS).then(|| self.records.add_codec(codec.clone()))
     }
 
@@ -316,6 +327,7 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
+    use super::super::codec;
     use super::*;
 
     #[test]
@@ -350,6 +362,27 @@ mod tests {
             assert_eq!(table.len(), 0);
             assert!(table.bytes() < bytes / 10, "round {round}");
         }
+    }
+
+    #[test]
+    fn keys_unlike_those_a_newer_codec_was_learnt_from_are_written_by_an_older_one() {
+        let old =
+            |i: u32| format!("https://www.one-shop.com/products/shoes/{}", i.wrapping_mul(2_654_435_761)).into_bytes();
+        let new = |i: u32| format!("http://other.example/zzz/{}/?qq={i}", i % 13).into_bytes();
+        let learnt = |key: &dyn Fn(u32) -> Vec<u8>| {
+            let keys: Vec<_> = (0..1_000).map(key).collect();
+            Arc::new(codec::learn(keys.iter().map(Vec::as_slice)))
+        };
+        let mut table = Table::default();
+        assert_eq!([learnt(&old), learnt(&new)].map(|codec| table.take_codec(&codec)), [Some(1), Some(2)]);
+        for i in 5_000..6_000 {
+            for (key, codec) in [(old(i), 1), (new(i), 2)] {
+                let hash = table.hash(&key);
+                let row = table.insert(hash, &key, None, i, 0);
+                assert_eq!((table.coded(row).0, table.find(hash, &key)), (codec, Some(row)));
+            }
+        }
+        table.validate();
     }
 
     #[test]

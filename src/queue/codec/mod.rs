@@ -18,7 +18,7 @@ mod number;
 mod table;
 mod train;
 
-pub use train::Trainer;
+pub use train::{Trainer, learn};
 
 use table::{LOAD, Span, Table};
 
