@@ -24,6 +24,7 @@ const {
 const { median, quantile } = require('./support/statistics.js');
 const { addonFile } = require('../lib/addon-file.js');
 const { OTHER, Packer, STRIDE } = require('../lib/packer.js');
+const { sampleKeys } = require('../lib/sample-keys.js');
 const { QueueKeeper } = require('..');
 
 /** @typedef {ReturnType<typeof corpus>} Corpus */
@@ -78,6 +79,46 @@ const breathe = () => new Promise((resolve) => setImmediate(resolve));
 
 /** @returns {Rounds} */
 const newRounds = () => ({ ours: [], js: [] });
+
+/** Bytes a row of a queue that is loaded as the feeder does it: in the order of the keys, after a sample. @param {Bench} bench */
+async function bytesInOrder(bench) {
+  const keys = Array.from({ length: bench.count }, (_, i) => bench.rows.key(i));
+  const order = Uint32Array.from(keys.keys()).sort((a, b) => (keys[a] < keys[b] ? -1 : 1));
+  keys.sort();
+  /** The first place whose key is not below this one. @param {string} key */
+  const placeOf = (key) => {
+    let [low, high] = [0, keys.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (keys[middle] < key) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  };
+  const keeper = new QueueKeeper(bench.options);
+  const sample = await sampleKeys(async ({ after, before, limit, reverse }) => {
+    let from = after ? placeOf(after) : 0;
+    if (after && keys[from] === after) from += 1;
+    const to = before ? placeOf(before) : keys.length;
+    const some = reverse
+      ? keys.slice(Math.max(from, to - limit), to).reverse()
+      : keys.slice(from, Math.min(to, from + limit));
+    return some.map((cacheKey) => ({ cacheKey }));
+  }, 512);
+  await keeper.learnKeys(sample);
+  const walk = keeper.beginWalk('load');
+  for (let from = 0; from < bench.count; from += 1000) {
+    const rows = Array.from(order.subarray(from, from + 1000), (i) => ({
+      cacheKey: flat(bench.rows.key(i)),
+      ...bench.rows.value(i, bench.epoch),
+    }));
+    walk.rows(rows);
+  }
+  walk.end({});
+  const bytes = keeper.bytes / keeper.size;
+  keeper.close();
+  return bytes;
+}
 
 /**
  * A figure of which less is better, with the ratio against plain JS.
@@ -210,6 +251,8 @@ async function memory(bench) {
     throw new Error(`the corpus has ${count} rows, but ${native.size} and ${js?.size} are kept`);
   }
   const counted = native.bytes / count;
+  bench.stage('memory: in the order of the keys');
+  const inOrder = await bytesInOrder(bench);
   return [
     {
       what: 'memory, counted',
@@ -219,6 +262,14 @@ async function memory(bench) {
       target: 'at most 64',
       reached: counted <= 64,
       note: 'keeper.bytes; in JS, the growth of the heap',
+    },
+    {
+      what: 'memory, counted, loaded in the order of the keys',
+      unit: 'B/row',
+      ours: inOrder,
+      target: 'at most 64',
+      reached: inOrder <= 64,
+      note: 'as the feeder does it: the keeper learns from a sample first',
     },
     {
       what: 'memory, RSS',
