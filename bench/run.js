@@ -286,6 +286,8 @@ async function load(bench) {
   const rates = newRounds();
   for (let round = 0; round < Math.min(3, bench.rounds); round++) {
     bench.stage(`load, round ${round + 1}`);
+    bench.gc();
+    await breathe();
     const ours = new QueueKeeper(bench.options);
     const theirs = bench.makeJs();
     const walk = ours.beginWalk('load');
