@@ -449,9 +449,10 @@ export declare class QueueKeeper {
 
   /**
    * Learns from a sample how keys are best kept small; before many come in key order, of which the first have too much in common.
-   * The sample should be from all over them: a few hundred keys, no neighbours; of more than 4,096 the first are taken. Another thread
-   * does it, some 0.01 to 0.1 s. Keys that come later are kept so, those kept already stay as they are. Resolves to false where a
-   * queue has learnt seven times: then nothing changes.
+   * The sample should be from all over them: a few hundred keys, no neighbours; of more than 4,096 the first are taken, of each key the
+   * first 512 code units. Another thread does it, some 0.01 to 0.1 s. Keys that come later are kept so, those kept already stay as they
+   * are. Resolves to false, and changes nothing, where there are fewer than 64 keys, and where the queue has so learnt before or was
+   * read from a snapshot.
    */
   learnKeys(keys: string[]): Promise<boolean>;
 

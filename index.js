@@ -14,6 +14,9 @@ const BATCH = 128;
 const BATCH_UNITS = 32 * 1024;
 /** The most jobs that one claim gives out. */
 const MOST_JOBS = 100_000;
+/** How much of a sample the queue takes, and of one of its keys. */
+const SAMPLE_KEYS = 4_096;
+const SAMPLE_KEY = 512;
 /** Native memory is told to the garbage collector when this many batches have been applied since. */
 const REPORT_EVERY = 512;
 
@@ -453,9 +456,14 @@ class QueueKeeper {
 
   /** @param {string[]} keys */
   learnKeys(keys) {
-    if (!Array.isArray(keys) || !keys.every((key) => typeof key === 'string'))
-      throw new TypeError('keys must be an array of strings');
-    return withCode(() => native.learnKeys(this.#flushed, keys));
+    if (!Array.isArray(keys)) throw new TypeError(`keys must be an array, not ${describe(keys)}`);
+    const sample = [];
+    for (const key of keys) {
+      checkString(key, 'each of keys');
+      // No more of it is looked at.
+      if (sample.length < SAMPLE_KEYS) sample.push(key.slice(0, SAMPLE_KEY));
+    }
+    return withCode(() => native.learnKeys(this.#flushed, sample));
   }
 
   /** @param {'load' | 'verify'} kind */

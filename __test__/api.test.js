@@ -1142,20 +1142,39 @@ describe('how keys are kept small', () => {
     assert.ok(bytes[1] < bytes[0] * 0.7, `${bytes[1]} of ${bytes[0]} bytes`);
   });
 
-  test('is learnt so often and no more, from strings only', async () => {
+  test('is learnt once, from enough keys, and from strings only', async () => {
     const keeper = manual();
     const odd = ['', '\u0000', '\ud800', 'naïve 中文 🦀', 'x'.repeat(100_000)];
+    const many = Array.from({ length: 5_000 }, (_, n) => odd[n % 5] + n);
     const learnt = [];
-    for (let n = 0; n < 9; n++) learnt.push(await keeper.learnKeys(n === 0 ? [] : odd));
-    assert.deepEqual(learnt, [...Array(7).fill(true), false, false]);
-    keeper.applyAll(odd.map((key) => put(key)));
-    assert.deepEqual(keeper.keys().sort(), [...odd].sort());
+    for (const keys of [[], odd, many.slice(0, 63), many, many]) {
+      learnt.push(await keeper.learnKeys(keys));
+    }
+    assert.deepEqual(learnt, [false, false, false, true, false]);
+    keeper.applyAll(many.map((key) => put(key)));
+    assert.deepEqual(keeper.keys().sort(), [...many].sort());
     keeper.validate();
-    for (const wrong of [undefined, 'keys', [1], [null], { length: 1 }]) {
+    for (const wrong of [undefined, 'keys', [1], [null], new Array(3), { length: 1 }]) {
       assert.throws(() => keeper.learnKeys(/** @type {any} */ (wrong)), TypeError);
     }
     keeper.close();
     await assert.rejects(keeper.learnKeys([]), { code: 'E_CLOSED' });
+  });
+
+  test('is learnt anew where the sample was of other keys than those that come', async () => {
+    const keeper = manual();
+    const other = Array.from({ length: 200 }, (_, n) => `Zz${n.toString(2)}`);
+    assert.equal(await keeper.learnKeys(other), true);
+    const keys = Array.from({ length: 200_000 }, (_, n) => {
+      return `https://www.some-shop.com/product/department-${n % 50}/some-thing-${(n * 7_919) % 200_000}|mobile`;
+    });
+    for (let at = 0; at < keys.length; at += 1_000) {
+      keeper.applyAll(keys.slice(at, at + 1_000).map((key) => put(key)));
+    }
+    const before = keeper.bytes;
+    keeper.applyAll(keys.slice(0, 10_000).map((key) => put(`${key.slice(0, -7)}|desktop`)));
+    const each = (keeper.bytes - before) / 10_000;
+    assert.ok(each < 100, `${each} bytes a row`);
   });
 });
 

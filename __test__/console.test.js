@@ -894,8 +894,8 @@ describe('the console in a browser', { skip, concurrency: 4 }, () => {
     );
     await page.goto(`${url}/console/`);
     await untilText(page, '#trusted .headline', /No numbers now/);
-    assert.match(await textOf(page, '#trusted .why'), /the queue keeper is loading/);
-    assert.match(await textOf(page, '#serving'), /Yes, in part|Not yet/);
+    await untilText(page, '#trusted .why', /the queue keeper is loading/);
+    await untilText(page, '#serving', /Yes, in part|Not yet/);
     for (const [name, text] of Object.entries(await tilesOf(page))) assert.match(text, /^–/, name);
     clearInterval(holding);
     await untilText(page, '#trusted .headline', /Yes, exact/);

@@ -184,6 +184,55 @@ describe('loading', () => {
     assert.ok(bytes[0] < bytes[1] * 0.8, `${bytes[0]} of ${bytes[1]} bytes`);
   });
 
+  test('that sample is read a few places a turn, of very long keys, too, and by a load that is tried again only once', async () => {
+    // Their order in the table is not that of strings.
+    const long = Array.from(
+      { length: 400 },
+      (_, i) => `https://x.example/${'y'.repeat(2_500)}${i}`,
+    );
+    const short = Array.from({ length: 20_000 }, (_, i) => key(10_000 + i));
+    await table.write([...long, ...short].map((key) => ({ key, row: { nextRenderTime: MINUTE } })));
+    const own = QueueKeeper.open(`${name}-long`);
+    let inTurn = 0;
+    let most = 0;
+    let sampled = 0;
+    let failing = 3;
+    let learnt = 0;
+    /** @type {any} */
+    const handle = new Proxy(own, {
+      get(target, property) {
+        const value = /** @type {any} */ (target)[property];
+        if (property === 'learnKeys') learnt += 1;
+        return typeof value === 'function' ? value.bind(target) : value;
+      },
+    });
+    const feeder = new Feeder({
+      keeper: handle,
+      random: () => 0,
+      table: faulty({
+        walk: async (range) => {
+          if (!range.keysOnly) {
+            if (range.after && failing-- > 0) throw new Error('no disk');
+            return table.walk(range);
+          }
+          sampled += 1;
+          if (inTurn++ === 0) setImmediate(() => (inTurn = 0));
+          most = Math.max(most, inTurn);
+          return table.walk(range);
+        },
+      }),
+    });
+    feeders.push(feeder);
+    feeder.start();
+    await until('the load', () => own.state().trust.live);
+    await assertKeeperEqualsTable(own, table);
+    assert.ok(sampled > 100 && sampled < 1_100, `${sampled} places`);
+    assert.ok(most <= 16, `${most} in one turn`);
+    assert.equal(learnt, 1);
+    await feeder.stop();
+    own.close();
+  });
+
   test('a failed load is tried again; meanwhile the phase says so and what is kept is served', async () => {
     let failing = true;
     let calls = 0;

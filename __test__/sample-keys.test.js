@@ -62,6 +62,41 @@ describe('a sample of the keys', () => {
     }
   });
 
+  test('ends whatever the order of the keys is, and whatever a store says', async () => {
+    const keys = Array.from(
+      { length: 400 },
+      (_, n) => `${n % 3 ? 'a' : 'Zz'}-${'x'.repeat(n % 7)}${n * 7_919}`,
+    );
+    /** @type {Record<string, (a: string, b: string) => number>} */
+    const orders = {
+      'without case': (a, b) => (a.toLowerCase() < b.toLowerCase() ? -1 : 1),
+      'by length first': (a, b) => a.length - b.length || (a < b ? -1 : 1),
+      backwards: (a, b) => (a > b ? -1 : a < b ? 1 : 0),
+      'from the end': (a, b) => ([...a].reverse().join() < [...b].reverse().join() ? -1 : 1),
+    };
+    for (const [name, order] of Object.entries(orders)) {
+      const sorted = [...keys].sort(order);
+      let walks = 0;
+      const sample = await sampleKeys(async ({ after, before, limit, reverse }) => {
+        walks += 1;
+        const within = sorted.filter(
+          (key) => (!after || order(after, key) < 0) && (!before || order(key, before) < 0),
+        );
+        return (reverse ? within.reverse() : within)
+          .slice(0, limit)
+          .map((cacheKey) => ({ cacheKey }));
+      }, 60);
+      assert.equal(new Set(sample).size, sample.length, name);
+      assert.ok(walks <= 2 * 60 + 20, `${name}: ${walks} walks`);
+    }
+    let walks = 0;
+    await sampleKeys(async ({ limit }) => {
+      walks += 1;
+      return keys.slice(0, limit).map((cacheKey) => ({ cacheKey }));
+    }, 60);
+    assert.ok(walks <= 2 * 60, `a store that always says the same: ${walks} walks`);
+  });
+
   test('fails where the table cannot be read', async () => {
     await assert.rejects(
       sampleKeys(async () => {

@@ -73,6 +73,7 @@ const LEAST_CHUNK = 100;
 /** From how many keys it is learnt how to keep them small; fewer than the least say too little. */
 const SAMPLED_KEYS = 512;
 const LEAST_SAMPLE = 128;
+const SAMPLE_MS = 5_000;
 /** Keys read side by side: one that hangs holds up these, and no others. */
 const SIDE_BY_SIDE = 64;
 /** So many of these in a row of which no key could be read, and the rest is left for later. */
@@ -422,7 +423,7 @@ class Feeder extends EventEmitter {
         walk.rows(rows);
         this.#checkStatusSoon();
         // The first rows are served meanwhile; where they are so few, there are not many.
-        if (mustLearn && rows.length >= LEAST_SAMPLE) await this.#learnKeys();
+        if (mustLearn && rows.length >= LEAST_SAMPLE) await this.#learnKeys(mustBeCurrent);
         mustLearn = false;
       });
       mustBeCurrent();
@@ -461,14 +462,27 @@ class Feeder extends EventEmitter {
     }
   }
 
-  /** How keys are kept small is learnt from all over the table: the walk begins with keys that have much in common. */
-  async #learnKeys() {
-    // A snapshot brings what was learnt when it was written.
+  /**
+   * How keys are kept small is learnt from all over the table: the walk begins with keys that have much in common. A keeper that
+   * has learnt before, or was read from a snapshot, stays as it is.
+   *
+   * @param {() => void} mustBeCurrent
+   */
+  async #learnKeys(mustBeCurrent) {
     if (this.#keeper.size > this.#options.chunkRows) return;
+    const end = this.#time.mono() + SAMPLE_MS;
+    const step = async () => {
+      await this.#time.turn();
+      this.#mustRun();
+      mustBeCurrent();
+      if (this.#time.mono() > end) throw new Error(`it takes more than ${SAMPLE_MS / 1_000} s`);
+    };
     try {
-      const walk = (/** @type {import('./schedule-table.js').WalkRange} */ range) =>
-        this.#call(this.#table.walk(range), this.#options.readMs);
-      const keys = await sampleKeys(walk, SAMPLED_KEYS);
+      const keys = await sampleKeys(async (range) => {
+        await step();
+        return this.#call(this.#table.walk(range), this.#options.readMs);
+      }, SAMPLED_KEYS);
+      await step();
       if (keys.length >= LEAST_SAMPLE) await this.#call(this.#keeper.learnKeys(keys));
     } catch (error) {
       this.#mustGoOn(error);

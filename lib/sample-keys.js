@@ -39,7 +39,7 @@ function between(low, high) {
  *
  * @param {(range: import('./schedule-table.js').WalkRange) => Promise<{ cacheKey: string }[]>} walk
  * @param {number} most  how many keys are wanted
- * @returns {Promise<string[]>} no key twice; few where there are few
+ * @returns {Promise<string[]>} no key twice; few where there are few. At most two walks for each
  */
 async function sampleKeys(walk, most) {
   /** @param {import('./schedule-table.js').WalkRange} range */
@@ -49,6 +49,17 @@ async function sampleKeys(walk, most) {
   const [high] = await keysIn({ limit: 1, reverse: true });
   if (low === undefined || high === undefined) return [];
   const sample = new Set([low, high]);
+  /**
+   * Whether these go on in a range that is to be halved. It is not where nothing new is found: the order of the keys may be
+   * another than that of strings, and the half the whole.
+   * @param {string[]} keys
+   */
+  const takes = (keys) => {
+    const end = keys[keys.length - 1];
+    if (end === undefined || sample.has(end)) return false;
+    sample.add(end);
+    return keys.length === AWAY;
+  };
   let ranges = [{ low, high }];
   while (ranges.length > 0 && sample.size < most) {
     const [now, later] = [ranges.slice(0, SIDE_BY_SIDE), ranges.slice(SIDE_BY_SIDE)];
@@ -58,10 +69,9 @@ async function sampleKeys(walk, most) {
         if (middle === null) return [];
         const above = await keysIn({ after: middle, before: high, limit: AWAY });
         const below = await keysIn({ after: low, before: middle, limit: AWAY, reverse: true });
-        for (const keys of [above, below]) if (keys.length > 0) sample.add(keys[keys.length - 1]);
         const half = [];
-        if (below.length === AWAY) half.push({ low, high: below[AWAY - 1] });
-        if (above.length === AWAY) half.push({ low: above[AWAY - 1], high });
+        if (takes(below)) half.push({ low, high: below[AWAY - 1] });
+        if (takes(above)) half.push({ low: above[AWAY - 1], high });
         return half;
       }),
     );

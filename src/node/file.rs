@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use super::error::{Code, Result, error, failed, snapshot};
 use crate::queue::keeper::Keeper;
+use crate::queue::key::KeyHasher;
 use crate::queue::snapshot::{Image, Restoring};
 use crate::shared::{SLICE, Shared};
 
@@ -125,9 +126,21 @@ pub fn load(shared: &Shared, path: &Path, may: impl Fn(&Keeper) -> Result<()>) -
         Ok(keeper.hasher())
     });
     let hasher = hasher.map_err(failed)?.map_err(snapshot)?;
-    // Keys are read and hashed without the lock; it is held for the rows of one slice.
-    while from.read_on(SLICE, Some(&hasher)).map_err(snapshot)? {
-        shared.with(|keeper| may(keeper).map(|()| keeper.restore(&mut from))).map_err(failed)??;
-    }
+    let restored = restore(shared, &mut from, &hasher, may);
+    shared.in_slices(|keeper| keeper.end_restoring().then_some(())).map_err(failed)?;
+    restored?;
     Ok(Loaded { rows: from.kept(), saved_at: from.saved_at(), ms: start.elapsed().as_secs_f64() * 1000.0 })
+}
+
+fn restore(
+    shared: &Shared,
+    from: &mut Restoring,
+    hasher: &KeyHasher,
+    may: impl Fn(&Keeper) -> Result<()>,
+) -> Result<()> {
+    // Keys are read and hashed without the lock; it is held for the rows of one slice.
+    while from.read_on(SLICE, Some(hasher)).map_err(snapshot)? {
+        shared.with(|keeper| may(keeper).map(|()| keeper.restore(from))).map_err(failed)??;
+    }
+    Ok(())
 }

@@ -718,12 +718,18 @@ pub fn begin_walk(handle: u32, load: bool) -> Result<f64> {
     call(handle, |native, shared| begun(shared, native.epoch.get(), load))
 }
 
-/// Learns how keys are compressed from a sample. False where there is no room for another codec.
+/// Fewer keys say too little of others.
+const LEAST_SAMPLE: usize = 64;
+
+/// Learns how keys are compressed from a sample. False where that has been done, or the sample says too little.
 #[napi]
 pub fn learn_keys<'env>(env: &'env Env, handle: u32, keys: Vec<Utf16String>) -> Result<PromiseRaw<'env, bool>> {
     call(handle, |native, _| {
         let keys: Vec<Vec<u8>> = keys.iter().map(|key| wtf8(key)).collect();
         off_thread(env, native.shared.clone(), move |shared| {
+            if keys.len() < LEAST_SAMPLE {
+                return Ok(false);
+            }
             let codec = codec::learn(keys.iter().map(Vec::as_slice));
             shared.with(|keeper| keeper.take_codec(codec)).map_err(failed)
         })

@@ -10,6 +10,8 @@ const SEGMENT: usize = 4096;
 /// Slots moved with each change while the table is being resized: enough to be done before the new one fills.
 const MOVED_PER_CHANGE: usize = 32;
 const MIN_HOMES: u64 = 64;
+/// Changes' work done in one call of [`Index::expect_no_more`]: some 0.1 ms.
+const WORK_AT_ONCE: usize = 128;
 
 /// A row's number, never 0: see [`crate::queue::table`].
 pub type RowId = u32;
@@ -187,6 +189,18 @@ impl Index {
             self.slots = Slots::new((rows as u64 * 4 / 3).max(MIN_HOMES));
             self.expected = rows;
         }
+    }
+
+    /// Ends [`Self::expect`], and goes on with the resize that follows from it, if any; true once there is none under way.
+    pub fn expect_no_more(&mut self) -> bool {
+        for _ in 0..WORK_AT_ONCE {
+            self.expected = 0;
+            self.work();
+            if self.resize.is_none() {
+                return true;
+            }
+        }
+        false
     }
 
     fn side(&self, hash: u32) -> &Slots {
@@ -376,6 +390,12 @@ mod tests {
             assert!(index.resize.is_none(), "at {row}");
         }
         index.validate();
+        let mut index = Index::default();
+        index.expect(50_000);
+        index.insert(spread(1), 1);
+        while !index.expect_no_more() {}
+        index.validate();
+        assert!(index.bytes() < 50_000, "{} bytes for one", index.bytes());
         let mut index = Index::default();
         index.expect(50_000);
         for row in 1..=60_000u32 {

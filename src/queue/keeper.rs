@@ -550,9 +550,10 @@ impl Keeper {
         row
     }
 
-    /// Takes over how keys are compressed, learnt from a sample of those that are about to come. False where there is no room for it.
+    /// Takes over how keys are compressed, learnt from a sample of those that are about to come. False where that has been done, or
+    /// a snapshot has brought it.
     pub fn take_codec(&mut self, codec: Codec) -> bool {
-        self.table.take_codec(&Arc::new(codec)).is_some()
+        self.table.take_sampled(&Arc::new(codec))
     }
 
     /// Takes one event of the table's subscription. `version` is NaN where the event has none; what is not finite counts as none.

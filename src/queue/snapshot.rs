@@ -137,6 +137,11 @@ impl Keeper {
         from.numbers = from.codecs.iter().map(|codec| self.table.take_codec(codec)).collect();
     }
 
+    /// To be called again and again when no more rows come, whatever the reason, until it is true: gives back what room was made for more.
+    pub fn end_restoring(&mut self) -> bool {
+        self.table.expect_no_more()
+    }
+
     /// Keeps the rows that [`Restoring::read_on`] has read, unless something newer is known of their keys.
     pub fn restore(&mut self, from: &mut Restoring) {
         let ClassKey { cadence, carried, from_sitemap, changed, urgent, demand, .. } = from.class.key;
@@ -522,6 +527,7 @@ mod tests {
         while from.read_on(64, Some(&hasher))? {
             keeper.restore(&mut from);
         }
+        while !keeper.end_restoring() {}
         keeper.validate();
         Ok(keeper)
     }

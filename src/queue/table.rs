@@ -60,6 +60,8 @@ struct Learning {
     other: Vec<u8>,
     /// How many of [`PLANNED`] have been begun, and how the one under way takes its sample.
     begun: usize,
+    /// A codec was taken over that knows keys from all over the queue.
+    from_all: bool,
     every: usize,
     enough: usize,
     sampled: usize,
@@ -175,11 +177,21 @@ impl Table {
         best
     }
 
-    /// Takes over a codec learnt elsewhere. Returns its number; `None` where there is no room for it.
+    /// Takes over a codec of a snapshot. Returns its number; `None` where there is no room for it.
     pub fn take_codec(&mut self, codec: &Arc<Codec>) -> Option<u8> {
         // What was learnt from a whole queue is not learnt again from its first keys.
-        self.learning = Learning { begun: PLANNED.len(), ..Learning::default() };
+        self.learning = Learning { begun: PLANNED.len(), from_all: true, ..Learning::default() };
         (self.codecs().len() < CODECS).then(|| self.records.add_codec(codec.clone()))
+    }
+
+    /// Takes over a codec learnt from a sample, once: false where there has been one, or one of a snapshot.
+    pub fn take_sampled(&mut self, codec: &Arc<Codec>) -> bool {
+        if self.learning.from_all || self.take_codec(codec).is_none() {
+            return false;
+        }
+        // It says little of the keys that come if it does not halve them.
+        self.learning.first_ratio = Some(0.5 / WORSE);
+        true
     }
 
     /// Notes a new key: for the sample, and for how well the newest codec does. A codec is learnt as soon as there are keys, again
@@ -243,6 +255,11 @@ impl Table {
     /// So many rows are about to come.
     pub fn expect(&mut self, rows: usize) {
         self.index.expect(rows);
+    }
+
+    /// No more of them: gives a part of the room back that is too much; true once all of that is done.
+    pub fn expect_no_more(&mut self) -> bool {
+        self.index.expect_no_more()
     }
 
     /// Takes a row out. It must be in no bucket any more.
