@@ -230,4 +230,12 @@ function corpus({ rows = 1_000_000, classes = 12, seed = 1 } = {}) {
   };
 }
 
-module.exports = { corpus, ROUTES, HOUR, MINUTE };
+/** As a queue has it that nothing is said of. */
+const PRIORITY = {
+  sitemapBoost: 2,
+  changedHeadStart: 1,
+  urgentHeadStart: 0.5,
+  changedDemand: true,
+};
+
+module.exports = { corpus, ROUTES, HOUR, MINUTE, PRIORITY };

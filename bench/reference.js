@@ -10,7 +10,7 @@ const fs = require('node:fs');
 const os = require('node:os');
 const path = require('node:path');
 const { createClassifier, scoreOf } = require('./baseline/js-keeper.js');
-const { corpus } = require('./corpus.js');
+const { corpus, PRIORITY } = require('./corpus.js');
 const { openKeeper } = require('./reference/keeper.js');
 const { hasRedis, openRedis } = require('./reference/redis.js');
 const { loadSqlite, openSqlite } = require('./reference/sqlite.js');
@@ -29,12 +29,6 @@ const { median } = require('./support/statistics.js');
 
 const MINUTE = 60_000;
 const BATCH = 64;
-const PRIORITY = {
-  sitemapBoost: 2,
-  changedHeadStart: 1,
-  urgentHeadStart: 0.5,
-  changedDemand: true,
-};
 const QUESTIONS = {
   load: 'load, a row',
   reschedule: `reschedule, in batches of ${BATCH}`,

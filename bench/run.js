@@ -11,7 +11,7 @@ const vm = require('node:vm');
 const { PerformanceObserver } = require('node:perf_hooks');
 const { parseArgs } = require('node:util');
 const { Worker, isMainThread, parentPort, workerData } = require('node:worker_threads');
-const { corpus, HOUR } = require('./corpus.js');
+const { corpus, HOUR, PRIORITY } = require('./corpus.js');
 const { createQueueKeeper, createClassifier } = require('./baseline/js-keeper.js');
 const {
   mustBeWhole,
@@ -47,12 +47,6 @@ const CLAIM = 20;
 /** Events made at once, and how many times before the other keeper's turn. */
 const PORTION = 128;
 const PORTIONS = 80;
-const PRIORITY = {
-  sitemapBoost: 2,
-  changedHeadStart: 1,
-  urgentHeadStart: 0.5,
-  changedDemand: true,
-};
 const HELP = `npm run bench -- [options]
   --rows 1000000    how many schedule rows
   --classes 40      about how many classes: 12, 40, or any more (by carried cadences)

@@ -3,7 +3,7 @@
 const { isDeepStrictEqual } = require('node:util');
 const { expectedOf } = require('../../__test__/support/compare.js');
 const { createClassifier, scoreOf } = require('../baseline/js-keeper.js');
-const { PRIORITY } = require('./queues.js');
+const { PRIORITY } = require('../corpus.js');
 const { turn } = require('./meter.js');
 
 /** @typedef {import('../../lib/schedule-table.js').ScheduleTable} ScheduleTable */

@@ -6,6 +6,7 @@
 const { QueueKeeper } = require('../..');
 const { Feeder } = require('../../lib/feeder.js');
 const { createClassifier, createQueueKeeper } = require('../baseline/js-keeper.js');
+const { PRIORITY } = require('../corpus.js');
 const { turn } = require('./meter.js');
 
 /** @typedef {import('../../lib/schedule-table.js').ScheduleTable} ScheduleTable */
@@ -20,13 +21,6 @@ const { turn } = require('./meter.js');
 /** @typedef {{ kept: Kept | null, stop: () => Promise<void> }} Queue */
 
 const CHUNK = 1_000;
-/** As a queue has them that nothing is said of. */
-const PRIORITY = {
-  sitemapBoost: 2,
-  changedHeadStart: 1,
-  urgentHeadStart: 0.5,
-  changedDemand: false,
-};
 let opened = 0;
 
 /** @param {Pick<ScheduleTable, 'subscribe'>} table @param {(event: any) => void} [listener] */
@@ -120,4 +114,4 @@ async function startNative(table, rules) {
 
 const QUEUES = { count: startNothing, js: startJs, native: startNative };
 
-module.exports = { QUEUES, PRIORITY };
+module.exports = { QUEUES };
