@@ -138,6 +138,8 @@ class Feeder extends EventEmitter {
   #finished = Promise.resolve();
   /** Whether the keeper was loaded, by this feeder or one before it: then it is never loaded again. */
   #isLoaded = false;
+  /** Keys were read from all over the table, or there were too few for it: by a load that is tried again, that is not. */
+  #hasSampled = false;
   /** Grows whenever something may be missed, or gained, that only a walk that begins later finds. */
   #gaps = 0;
   /** A gap has not been closed by a walk yet. */
@@ -417,14 +419,14 @@ class Feeder extends EventEmitter {
         return begun;
       });
       mustBeCurrent();
-      let mustLearn = kind === 'load';
       const outcome = await this.#readAll(async (rows) => {
         mustBeCurrent();
         walk.rows(rows);
         this.#checkStatusSoon();
         // The first rows are served meanwhile; where they are so few, there are not many.
-        if (mustLearn && rows.length >= LEAST_SAMPLE) await this.#learnKeys(mustBeCurrent);
-        mustLearn = false;
+        const mustLearn = kind === 'load' && !this.#hasSampled && rows.length >= LEAST_SAMPLE;
+        this.#hasSampled = true;
+        if (mustLearn) await this.#learnKeys(mustBeCurrent);
       });
       mustBeCurrent();
       let report = await this.#alone(async () => {
