@@ -40,23 +40,29 @@ impl Slots {
         }
     }
 
+    #[inline]
     fn slot_mut(&mut self, at: usize) -> &mut u64 {
+        let number = at / SEGMENT;
+        if self.segments.get(number).is_none_or(|segment| at % SEGMENT >= segment.len()) {
+            self.make_room(at);
+        }
+        &mut self.segments[number][at % SEGMENT]
+    }
+
+    /// Makes the segment of a slot, or makes it whole.
+    #[cold]
+    fn make_room(&mut self, at: usize) {
         let number = at / SEGMENT;
         if number >= self.segments.len() {
             self.segments.resize_with(number + 1, Box::default);
         }
         let segment = &mut self.segments[number];
-        if segment.is_empty() {
-            // A table smaller than a segment takes no more than it needs (some slots behind the last home).
-            let len = if self.homes < SEGMENT as u64 / 2 { self.homes as usize + 256 } else { SEGMENT };
-            *segment = vec![0; len].into_boxed_slice();
-        }
-        if at % SEGMENT >= segment.len() {
-            let mut whole = std::mem::take(segment).into_vec();
-            whole.resize(SEGMENT, 0);
-            *segment = whole.into_boxed_slice();
-        }
-        &mut segment[at % SEGMENT]
+        // A table smaller than a segment takes no more than it needs (some slots behind the last home).
+        let few = self.homes as usize + 256;
+        let len = if segment.is_empty() && self.homes < SEGMENT as u64 / 2 && at < few { few } else { SEGMENT };
+        let mut whole = std::mem::take(segment).into_vec();
+        whole.resize(len, 0);
+        *segment = whole.into_boxed_slice();
     }
 
     /// The slots from `at` to the end of their segment: most runs end before it does.
@@ -111,6 +117,19 @@ impl Slots {
         let (mut carried, mut at) = (new, at);
         while carried != 0 {
             std::mem::swap(&mut carried, self.slot_mut(at));
+            at += 1;
+        }
+    }
+
+    /// Adds an entry whose hash is no lower than any other, at `from` or behind. Returns its place.
+    fn append(&mut self, from: usize, slot: u64) -> usize {
+        let mut at = self.home(hash_of(slot)).max(from);
+        loop {
+            let place = self.slot_mut(at);
+            if *place == 0 {
+                *place = slot;
+                return at;
+            }
             at += 1;
         }
     }
@@ -275,25 +294,29 @@ impl Index {
             return self.work();
         };
         let mut moved = 0;
+        // Behind this place of the new table nothing has been put yet in this call.
+        let mut place = 0;
         loop {
             let at = resize.from;
-            let past_the_end = at / SEGMENT >= resize.old.segments.len();
-            let slot = resize.old.get(at);
-            resize.from = at + 1;
-            if slot != 0 {
-                self.slots.insert(hash_of(slot), row_of(slot));
-            } else if moved >= MOVED_PER_CHANGE || past_the_end {
-                // Only behind an empty slot: what comes next has its home at or behind it.
-                if past_the_end {
-                    self.resize = None;
-                } else {
+            for &slot in resize.old.from(at) {
+                resize.from += 1;
+                if slot != 0 {
+                    place = self.slots.append(place, slot) + 1;
+                } else if moved >= MOVED_PER_CHANGE {
+                    // Only behind an empty slot: what comes next has its home at or behind it.
                     resize.bound = ((resize.from as u64) << 32).div_ceil(resize.old.homes);
+                    return;
                 }
-                return;
+                moved += 1;
             }
-            moved += 1;
-            if resize.from.is_multiple_of(SEGMENT) {
-                resize.old.segments[at / SEGMENT] = Box::default();
+            // Behind this segment, or where there is none.
+            resize.from = (at / SEGMENT + 1) * SEGMENT;
+            match resize.old.segments.get_mut(at / SEGMENT) {
+                Some(segment) => *segment = Box::default(),
+                None => {
+                    self.resize = None;
+                    return;
+                }
             }
         }
     }
