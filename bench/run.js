@@ -274,36 +274,48 @@ async function memory(bench) {
   ];
 }
 
-/** Into keepers of their own, in turns chunk by chunk. @param {Bench} bench @returns {Promise<Figure[]>} */
+/**
+ * Into keepers of their own, one whole load after the other: chunk by chunk in turns, this keeper's calls would be charged with
+ * collecting what the plain-JS one holds.
+ * @param {Bench} bench @returns {Promise<Figure[]>}
+ */
 async function load(bench) {
   const { count } = bench;
   const rates = newRounds();
-  for (let round = 0; round < Math.min(3, bench.rounds); round++) {
-    bench.stage(`load, round ${round + 1}`);
+  /** Rows a second. @param {(chunk: ReturnType<typeof chunkOf>) => void} take @param {() => void} [end] */
+  const rate = async (take, end = () => {}) => {
     bench.gc();
     await breathe();
-    const ours = new QueueKeeper(bench.options);
-    const theirs = bench.makeJs();
-    const walk = ours.beginWalk('load');
-    let oursMs = 0;
-    let theirsMs = 0;
+    let ms = 0;
     for (let i = 0; i < count; i += 1000) {
-      const mine = chunkOf(bench, i);
-      const yours = theirs ? chunkOf(bench, i) : [];
+      const chunk = chunkOf(bench, i);
       const at = now();
-      walk.rows(mine);
-      const between = now();
-      for (const row of yours) theirs?.apply(row.cacheKey, row, { quiet: true });
-      theirsMs += now() - between;
-      oursMs += between - at;
+      take(chunk);
+      ms += now() - at;
     }
     const at = now();
-    walk.end({});
-    oursMs += now() - at;
-    rates.ours.push((count / oursMs) * 1000);
-    if (theirs) rates.js.push((count / theirsMs) * 1000);
+    end();
+    ms += now() - at;
+    return (count / ms) * 1000;
+  };
+  for (let round = 0; round < Math.min(3, bench.rounds); round++) {
+    bench.stage(`load, round ${round + 1}`);
+    const ours = new QueueKeeper(bench.options);
+    const walk = ours.beginWalk('load');
+    rates.ours.push(
+      await rate(
+        (chunk) => walk.rows(chunk),
+        () => walk.end({}),
+      ),
+    );
     ours.close();
-    await breathe();
+    const theirs = bench.makeJs();
+    if (!theirs) continue;
+    rates.js.push(
+      await rate((chunk) => {
+        for (const row of chunk) theirs.apply(row.cacheKey, row, { quiet: true });
+      }),
+    );
   }
   const ours = median(rates.ours);
   const ratio = rates.js.length ? ours / median(rates.js) : undefined;
