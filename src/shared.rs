@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -16,6 +17,34 @@ use crate::queue::time::Now;
 
 /// Rows handled in one go before others are let at the lock.
 pub const SLICE: usize = 64;
+
+/// How long we work before we offer the CPU to others.
+const BREATH: Duration = Duration::from_millis(1);
+
+/// What keeps long work from standing in the way of others: a thread that wakes, be it that of JavaScript or one that its garbage collector
+/// waits for, is otherwise let at the CPU only when ours has had its whole time slice, 4 ms and more.
+pub struct Breath(Instant);
+
+impl Default for Breath {
+    fn default() -> Self {
+        Breath(Instant::now())
+    }
+}
+
+impl Breath {
+    /// Whether it is time.
+    fn is_due(&self) -> bool {
+        self.0.elapsed() >= BREATH
+    }
+
+    /// To be called often.
+    pub fn take(&mut self) {
+        if self.is_due() {
+            thread::yield_now();
+            self.0 = Instant::now();
+        }
+    }
+}
 
 /// Why a call did nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,13 +136,25 @@ impl Shared {
     }
 
     /// Runs `f` until it returns something; in between, whoever waits for the lock gets it.
-    pub fn in_slices<R>(&self, mut f: impl FnMut(&mut Keeper) -> Option<R>) -> Result<R, Failure> {
+    pub fn in_slices<R>(&self, f: impl FnMut(&mut Keeper) -> Option<R>) -> Result<R, Failure> {
+        self.slices(None, f)
+    }
+
+    /// [`Self::in_slices`], where nobody waits for the result: in between, others get the CPU, too.
+    pub fn in_background<R>(&self, f: impl FnMut(&mut Keeper) -> Option<R>) -> Result<R, Failure> {
+        self.slices(Some(Breath::default()), f)
+    }
+
+    fn slices<R>(&self, mut breath: Option<Breath>, mut f: impl FnMut(&mut Keeper) -> Option<R>) -> Result<R, Failure> {
         let mut inner = self.lock()?;
         loop {
             if let Some(result) = self.guarded(&mut inner, &mut f)? {
                 return Ok(result);
             }
-            MutexGuard::bump(&mut inner);
+            match &mut breath {
+                Some(breath) if breath.is_due() => MutexGuard::unlocked_fair(&mut inner, || breath.take()),
+                _ => MutexGuard::bump(&mut inner),
+            }
             if self.poisoned.load(Ordering::Acquire) {
                 return Err(Failure::Poisoned);
             }

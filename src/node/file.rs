@@ -2,16 +2,19 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
 use super::error::{Code, Result, error, failed, snapshot};
 use crate::queue::keeper::Keeper;
-use crate::queue::key::KeyHasher;
-use crate::queue::snapshot::{Image, Restoring};
-use crate::shared::{SLICE, Shared};
+use crate::queue::snapshot::{Checked, Image, Restoring, Snapshot, SnapshotError};
+use crate::shared::{Breath, SLICE, Shared};
 
 fn unusable(what: &str, path: &Path, err: &io::Error) -> super::error::Error {
     error(Code::Io, format!("cannot {what} the snapshot {}: {err}", path.display()))
@@ -54,8 +57,9 @@ fn write(image: &Image, path: &Path) -> io::Result<u64> {
     temporary.push(".tmp");
     let temporary = PathBuf::from(temporary);
     let written = (|| {
+        let mut breath = Breath::default();
         let mut out = BufWriter::with_capacity(1 << 20, File::create(&temporary)?);
-        image.write(&mut out)?;
+        image.write(&mut out, &mut || breath.take())?;
         out.flush()?;
         let file = out.get_ref();
         file.sync_all()?;
@@ -88,7 +92,7 @@ pub struct Saved {
 
 /// Saves the queue as it is at this moment.
 pub fn save(shared: &Arc<Shared>, path: &Path) -> Result<Saved> {
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     // One file is one path, however it was written: two saves to it would share their temporary file.
     let (folder, name) = (path.parent().unwrap_or(Path::new("")), path.file_name().unwrap_or_default());
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
@@ -98,7 +102,7 @@ pub fn save(shared: &Arc<Shared>, path: &Path) -> Result<Saved> {
     if !shared.with(Keeper::begin_image).map_err(failed)? {
         return Err(busy());
     }
-    let image = shared.in_slices(Keeper::go_on_imaging).map_err(failed)?;
+    let image = shared.in_background(Keeper::go_on_imaging).map_err(failed)?;
     let bytes = write(&image, path).map_err(|err| unusable("write", path, &err))?;
     let ms = start.elapsed().as_secs_f64() * 1000.0;
     shared.with(|keeper| keeper.snapshot_written(ms)).map_err(failed)?;
@@ -117,30 +121,63 @@ pub struct Loaded {
 
 /// Reads a snapshot into the queue, for as long as `may` allows it. All of it is checked before any of it is kept.
 pub fn load(shared: &Shared, path: &Path, may: impl Fn(&Keeper) -> Result<()>) -> Result<Loaded> {
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     let bytes = fs::read(path).map_err(|err| unusable("read", path, &err))?;
-    let mut from = Restoring::open(bytes).map_err(snapshot)?;
-    let hasher = shared.with(|keeper| {
+    let rules = shared.with(|keeper| keeper.rules()).map_err(failed)?;
+    let read = Snapshot::open(bytes, rules).map_err(snapshot)?;
+    let checked = check(&read).map_err(snapshot)?;
+    let mut from = read.restoring(checked).map_err(snapshot)?;
+    let begun = shared.with(|keeper| {
         keeper.check_snapshot(&from)?;
         keeper.begin_restoring(&mut from);
-        Ok(keeper.hasher())
+        Ok(())
     });
-    let hasher = hasher.map_err(failed)?.map_err(snapshot)?;
-    let restored = restore(shared, &mut from, &hasher, may);
-    shared.in_slices(|keeper| keeper.end_restoring().then_some(())).map_err(failed)?;
+    begun.map_err(failed)?.map_err(snapshot)?;
+    let restored = restore(shared, &mut from, may);
+    shared.in_background(|keeper| keeper.end_restoring().then_some(())).map_err(failed)?;
     restored?;
     Ok(Loaded { rows: from.kept(), saved_at: from.saved_at(), ms: start.elapsed().as_secs_f64() * 1000.0 })
 }
 
-fn restore(
-    shared: &Shared,
-    from: &mut Restoring,
-    hasher: &KeyHasher,
-    may: impl Fn(&Keeper) -> Result<()>,
-) -> Result<()> {
-    // Keys are read and hashed without the lock; it is held for the rows of one slice.
-    while from.read_on(SLICE, Some(hasher)).map_err(snapshot)? {
-        shared.with(|keeper| may(keeper).map(|()| keeper.restore(from))).map_err(failed)??;
-    }
-    Ok(())
+/// Checks all parts, together with a second thread where there is a CPU for it: returns them in their order.
+fn check(read: &Snapshot) -> std::result::Result<Vec<Checked>, SnapshotError> {
+    let next = AtomicUsize::new(0);
+    let some = || {
+        let (mut some, mut breath) = (Vec::new(), Breath::default());
+        loop {
+            let part = next.fetch_add(1, Ordering::Relaxed);
+            if part >= read.parts() {
+                return Ok(some);
+            }
+            // What is wrong in one part is wrong with all.
+            some.push((part, read.check(part).inspect_err(|_| next.store(read.parts(), Ordering::Relaxed))?));
+            breath.take();
+        }
+    };
+    let mut all = thread::scope(|scope| {
+        let two = read.parts() > 1 && thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
+        // Without a second thread it takes longer, and that is all.
+        let second =
+            two.then(|| thread::Builder::new().name("snapshot".into()).spawn_scoped(scope, some).ok()).flatten();
+        let first = some();
+        let second = second.map_or(Ok(Vec::new()), |thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        let mut all = first?;
+        all.extend(second?);
+        Ok(all)
+    })?;
+    all.sort_unstable_by_key(|(part, _)| *part);
+    Ok(all.into_iter().map(|(_, checked)| checked).collect())
+}
+
+fn restore(shared: &Shared, from: &mut Restoring, may: impl Fn(&Keeper) -> Result<()>) -> Result<()> {
+    let restored =
+        shared.in_background(|keeper| match may(keeper).and_then(|()| from.read_on(SLICE).map_err(snapshot)) {
+            Ok(true) => {
+                keeper.restore(from);
+                None
+            }
+            Ok(false) => Some(Ok(())),
+            Err(err) => Some(Err(err)),
+        });
+    restored.map_err(failed)?
 }

@@ -240,6 +240,7 @@ impl Buckets {
 
 #[cfg(test)]
 mod tests {
+    use super::super::table::NewKey;
     use super::*;
 
     #[test]
@@ -251,7 +252,7 @@ mod tests {
         let mut rows = Vec::new();
         for (i, &minute) in minutes.iter().enumerate() {
             let key = format!("{i}").into_bytes();
-            let row = table.insert(table.hash(&key), &key, None, minute, 3);
+            let row = table.insert(table.hash(&key), NewKey::Plain(&key), minute, 3);
             buckets.push(&mut table, row, minute);
             rows.push((row, minute));
         }

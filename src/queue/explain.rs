@@ -52,7 +52,7 @@ pub struct Hold {
 impl Keeper {
     /// Explains a key. The row's place in its own minute is counted along that minute's rows; all else is looked up.
     pub fn explain(&self, key: &[u8]) -> Explanation {
-        let owner = if self.config.classify { self.ring.node() } else { self.ring.owner(self.url(key)) };
+        let owner = if self.config.classify { self.ring().node() } else { self.ring().owner(self.url(key)) };
         let row = self.find(key);
         let wall = |mono: f64| self.now.wall + (mono - self.now.mono);
         let standing = self.leases.standing(row.unwrap_or(NONE), key);

@@ -19,10 +19,11 @@ use super::lease::Leases;
 use super::order::Merge;
 use super::owner::Ring;
 use super::pulse::Pulse;
-use super::route::{InvalidRule, Routes, url_of};
+use super::route::{InvalidRule, Routes};
 use super::row::{Row, given};
+use super::rules::Rules;
 use super::snapshot::ImageHead;
-use super::table::{Mark, NONE, RowId, Table};
+use super::table::{Mark, NONE, NewKey, RowId, Table};
 use super::time::{Minute, Now, due_minute};
 use super::trust::{Phase, Status, Trust};
 use super::version::RecentVersions;
@@ -133,13 +134,11 @@ struct Reclassify {
 /// The render queue of one node.
 pub struct Keeper {
     pub(super) config: Config,
-    pub(super) ring: Ring,
+    pub(super) rules: Arc<Rules>,
     /// Rings since the last whole walk: a row that any of them gave to another node was not missed but gained.
     pub(super) former_rings: Vec<Ring>,
-    routes: Routes,
-    rule_routes: Vec<RouteId>,
+    pub(super) rule_routes: Vec<RouteId>,
     pub(super) invalid_rules: Vec<InvalidRule>,
-    devices: Vec<Vec<u8>>,
 
     pub(super) table: Table,
     pub(super) classes: Classes,
@@ -183,16 +182,24 @@ pub struct Keeper {
 impl Keeper {
     /// An empty queue. It is live until a feeder says otherwise.
     pub fn new(config: Config, now: Now) -> Keeper {
-        let mut keeper = Keeper {
+        let table = Table::default();
+        let rules = Rules {
+            hasher: table.hasher(),
             ring: Ring::new(&config.node, &config.nodes),
+            routes: Routes::default(),
+            delimiter: config.delimiter.as_bytes().to_vec(),
+            devices: config.device_types.iter().map(|device| device.as_bytes().to_vec()).collect(),
+            classify: config.classify,
+        };
+        let ring = rules.ring.clone();
+        let mut keeper = Keeper {
+            rules: Arc::new(rules),
             former_rings: Vec::new(),
-            routes: Routes::new(&[], &[]).0,
             rule_routes: Vec::new(),
             invalid_rules: Vec::new(),
-            devices: config.device_types.iter().map(|device| device.as_bytes().to_vec()).collect(),
             flow: Flow::new(config.flow_minutes),
             config,
-            table: Table::default(),
+            table,
             classes: Classes::default(),
             counts: MinuteCounts::default(),
             due: 0,
@@ -223,17 +230,19 @@ impl Keeper {
             trust: Trust::default(),
         };
         keeper.versions.advance(now.mono);
-        keeper.set_routes();
+        keeper.set_rules(ring);
         keeper
     }
 
-    fn set_routes(&mut self) {
+    fn set_rules(&mut self, ring: Ring) {
         let (routes, invalid) = Routes::new(&self.config.routes, &self.config.exclude_path_patterns);
         let held = (0..routes.rules().len()).map(|rule| self.classes.hold_route(routes.name(rule))).collect();
         for route in std::mem::replace(&mut self.rule_routes, held) {
             self.classes.release_route(route);
         }
-        self.routes = routes;
+        let Rules { hasher, delimiter, devices, classify, .. } = &*self.rules;
+        let (hasher, delimiter, devices) = (hasher.clone(), delimiter.clone(), devices.clone());
+        self.rules = Arc::new(Rules { hasher, ring, routes, delimiter, devices, classify: *classify });
         self.invalid_rules = invalid;
     }
 
@@ -337,14 +346,21 @@ impl Keeper {
         self.classes.release_route(route);
     }
 
-    /// The URL that a key is about.
-    pub(super) fn url<'a>(&self, key: &'a [u8]) -> &'a [u8] {
-        url_of(key, self.config.delimiter.as_bytes(), &self.devices)
+    /// What is said of keys now: to ask without the queue.
+    pub fn rules(&self) -> Arc<Rules> {
+        self.rules.clone()
     }
 
-    /// Whether this node owns the key. Where the host classifies rows, that is for the host to say.
+    pub(super) fn ring(&self) -> &Ring {
+        &self.rules.ring
+    }
+
+    pub(super) fn url<'a>(&self, key: &'a [u8]) -> &'a [u8] {
+        self.rules.url(key)
+    }
+
     pub(super) fn owns(&self, key: &[u8]) -> bool {
-        self.config.classify || self.ring.nodes().len() == 1 || self.ring.owns(self.url(key))
+        self.rules.owns(key)
     }
 
     /// The class and minute that a row of this node would have; `None` where it would not be kept. `known` is the row
@@ -357,12 +373,8 @@ impl Keeper {
         known: Option<RowId>,
     ) -> Option<(ClassKey, Minute)> {
         let minute = due_minute(row.due)?;
-        let changed = given(row.changed_at);
-        let (route, cadence, carried) = match judge {
-            Judge::Host(said) => {
-                let said = said?;
-                (said.route, said.cadence, said.carried)
-            }
+        let said = match judge {
+            Judge::Host(said) => said?,
             Judge::Rules => {
                 // While rows are being reclassified, what a row's class says may be of the former rules.
                 let known = known.filter(|_| self.reclassify.is_none());
@@ -377,10 +389,16 @@ impl Keeper {
                     Some(class) if !class.carried => class.cadence,
                     _ => self.cadence_of(route),
                 };
-                (route, cadence, carried)
+                Classified { route, cadence, carried }
             }
         };
-        let class = ClassKey {
+        Some((Self::class_of(row, said), minute))
+    }
+
+    /// The class that a row has, where this is said of it.
+    pub(super) fn class_of(row: &Row, Classified { route, cadence, carried }: Classified) -> ClassKey {
+        let changed = given(row.changed_at);
+        ClassKey {
             route,
             cadence,
             carried,
@@ -388,25 +406,24 @@ impl Keeper {
             changed,
             urgent: given(row.urgent_at) && !changed,
             demand: if changed && given(row.demand) { row.demand } else { f64::NAN },
-        };
-        Some((class, minute))
+        }
     }
 
     fn route_of(&self, key: &[u8]) -> Option<usize> {
-        self.routes.matched(self.url(key))
+        self.rules.route_of(key)
     }
 
     /// The cadence of rows that carry none.
-    fn cadence_of(&self, route: RouteId) -> f64 {
+    pub(super) fn cadence_of(&self, route: RouteId) -> f64 {
         let rule = self.rule_routes.iter().position(|other| *other == route);
-        rule.and_then(|rule| self.routes.render_interval(rule)).unwrap_or(self.config.default_interval)
+        rule.and_then(|rule| self.rules.routes.render_interval(rule)).unwrap_or(self.config.default_interval)
     }
 
     /// The route and cadence that a key would have without a row of its own.
     pub(super) fn unkept_route(&self, key: &[u8]) -> (&str, f64) {
         let rule = self.route_of(key);
-        let name = rule.map_or("unrouted", |rule| self.routes.name(rule));
-        (name, rule.and_then(|rule| self.routes.render_interval(rule)).unwrap_or(self.config.default_interval))
+        let name = rule.map_or("unrouted", |rule| self.rules.routes.name(rule));
+        (name, rule.and_then(|rule| self.rules.routes.render_interval(rule)).unwrap_or(self.config.default_interval))
     }
 
     fn count_in(&mut self, minute: Minute) {
@@ -451,7 +468,7 @@ impl Keeper {
         match (found, target) {
             (None, None) => Changed::Nothing,
             (None, Some(target)) => {
-                let row = self.add(hash, key, None, target);
+                let row = self.add(hash, NewKey::Plain(key), target);
                 if flows {
                     self.flow.at(self.minute).added += 1;
                 }
@@ -523,11 +540,11 @@ impl Keeper {
         }
     }
 
-    /// Keeps a row for a key that has none. `coded` is the key's code, where it is known.
-    fn add(&mut self, hash: u64, key: &[u8], coded: Option<(u8, &[u8])>, target: (ClassKey, Minute)) -> RowId {
+    /// Keeps a row for a key that has none.
+    fn add(&mut self, hash: u64, key: NewKey<'_>, target: (ClassKey, Minute)) -> RowId {
         let (class_key, minute) = target;
         let class = self.classes.enter(class_key);
-        let row = self.table.insert(hash, key, coded, minute, class);
+        let row = self.table.insert(hash, key, minute, class);
         if !self.versions.is_empty()
             && let Some((version, age)) = self.versions.get(hash)
         {
@@ -538,8 +555,14 @@ impl Keeper {
         self.link(row, class, minute);
         self.classes.refresh(class, minute);
         self.count_in(minute);
-        if self.leases.any_orphans() && self.leases.came(row, key) {
-            self.table.set_noted(row, true);
+        if self.leases.any_orphans() {
+            let noted = match key {
+                NewKey::Plain(key) => self.leases.came(row, key),
+                NewKey::Coded(..) => self.leases.came(row, &self.table.key(row)),
+            };
+            if noted {
+                self.table.set_noted(row, true);
+            }
         }
         // Still being read: an event from here on must be noticed all the same.
         if self.watch.stop_unkept(hash) {
@@ -708,14 +731,8 @@ impl Keeper {
     }
 
     /// Keeps a row that a snapshot had: nothing else is known of its key.
-    pub(super) fn keep_unverified(
-        &mut self,
-        hash: u64,
-        key: &[u8],
-        coded: Option<(u8, &[u8])>,
-        target: (ClassKey, Minute),
-    ) {
-        let row = self.add(hash, key, coded, target);
+    pub(super) fn keep_unverified(&mut self, hash: u64, key: NewKey<'_>, target: (ClassKey, Minute)) {
+        let row = self.add(hash, key, target);
         self.table.set_unverified(row, true);
         self.unverified += 1;
     }
@@ -839,8 +856,8 @@ impl Keeper {
         }
         let old = std::mem::replace(&mut self.config, config);
         let ring = Ring::new(&self.config.node, &self.config.nodes);
-        let ring_changed = ring != self.ring;
-        if ring_changed && self.epoch > 0 && self.ring.nodes().iter().any(|node| !ring.nodes().contains(node)) {
+        let ring_changed = ring != *self.ring();
+        if ring_changed && self.epoch > 0 && self.ring().nodes().iter().any(|node| !ring.nodes().contains(node)) {
             // Rows of a node that has left are this node's now, some of them, and only a walk that begins from here on finds them.
             self.whole = false;
             if let Some(walk) = &mut self.walk {
@@ -848,7 +865,7 @@ impl Keeper {
             }
         }
         if ring_changed {
-            let former = std::mem::replace(&mut self.ring, ring);
+            let former = self.ring().clone();
             // Peers that come and go while no walk ends must not pile up: a ring is remembered once, where it was left last.
             if let Some(at) = self.former_rings.iter().position(|ring| *ring == former) {
                 self.former_rings.remove(at);
@@ -861,8 +878,8 @@ impl Keeper {
         let rules_changed = old.routes != self.config.routes
             || old.exclude_path_patterns != self.config.exclude_path_patterns
             || old.default_interval != self.config.default_interval;
-        if rules_changed {
-            self.set_routes();
+        if ring_changed || rules_changed {
+            self.set_rules(ring);
         }
         if (ring_changed || rules_changed) && !self.config.classify {
             // Oldest class first, so that the order of what lands together is the same on every run.

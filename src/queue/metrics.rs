@@ -187,7 +187,7 @@ impl Keeper {
             self.unverified,
         );
         text.gauge("keeper_classes", "", "Classes that have rows.", self.classes.len());
-        text.gauge("keeper_ring_nodes", "", "Nodes of the ring, this one included.", self.ring.nodes().len());
+        text.gauge("keeper_ring_nodes", "", "Nodes of the ring, this one included.", self.ring().nodes().len());
         text.gauge("keeper_memory_bytes", "bytes", "Native memory of the queue.", self.bytes());
         text.gauge("keeper_feeder_epoch", "", "Which feeder, counted from 1; 0 where there is none.", self.epoch);
         text.gauge(

@@ -22,6 +22,7 @@ pub mod pulse;
 pub mod records;
 pub mod route;
 pub mod row;
+pub mod rules;
 pub mod snapshot;
 pub mod state;
 pub mod table;

@@ -9,25 +9,31 @@
 
 use std::collections::HashMap;
 use std::io::Write;
+use std::ops::Range;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use super::class::{ClassId, ClassKey};
+use super::class::{ClassId, ClassKey, UNROUTED};
 use super::codec::Codec;
-use super::keeper::{Classified, Judge, Keeper};
-use super::key::{KeyHasher, is_wtf8};
+use super::keeper::{Classified, Keeper};
+use super::key::is_wtf8;
 use super::records::{Arena, NONE, RowId};
 use super::row::Row;
-use super::time::{Minute, start_of};
+use super::rules::{Ruled, Rules};
+use super::table::NewKey;
+use super::time::Minute;
 
 const MAGIC: &[u8; 8] = b"QKEEPER\0";
 /// The format written, and the only one read.
 pub const FORMAT: u32 = 1;
-const FRAME: usize = 256 * 1024;
+/// Bytes of rows in a frame: what is written or checked between two breaths, well under 1 ms.
+const FRAME: usize = 64 * 1024;
 /// Buckets whose rows are followed side by side.
 const ABREAST: usize = 32;
+/// Records looked at between two breaths: more than a chunk has, since a scan begins with the chunk anew.
+const SCANNED: usize = 16_384;
 
 /// Why a snapshot cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +60,7 @@ struct Header {
 
 /// What an image holds besides the records.
 pub(super) struct ImageHead {
-    classes: Vec<(ClassId, u64, ClassKey, String)>,
+    classes: Vec<(ClassId, u64, ClassKey, Arc<str>)>,
     header: Header,
 }
 
@@ -71,12 +77,18 @@ struct RestoredClass {
     key: ClassKey,
 }
 
-/// A row read back: its key and code are somewhere in the [`Restoring`].
-struct RestoredRow {
+/// What has been found out of a key while it was checked: reading back need not decode it again.
+#[derive(Clone, Copy)]
+struct CheckedKey {
     hash: u64,
-    key: std::ops::Range<usize>,
+    ruled: Ruled,
+}
+
+/// A row read back. Its code is somewhere in the file.
+struct RestoredRow {
+    key: CheckedKey,
     codec: u8,
-    code: std::ops::Range<usize>,
+    code: Range<usize>,
     minute: Minute,
 }
 
@@ -88,12 +100,12 @@ impl Keeper {
         }
         let classes = self.classes.iter();
         let classes =
-            classes.map(|(id, class)| (id, class.age, class.key, self.classes.route(class.key.route).to_string()));
+            classes.map(|(id, class)| (id, class.age, class.key, self.classes.route(class.key.route).clone()));
         self.image = Some(ImageHead {
             classes: classes.collect(),
             header: Header {
                 node: self.config.node.clone(),
-                ring: self.ring.nodes().to_vec(),
+                ring: self.ring().nodes().to_vec(),
                 saved_at: self.now.wall,
                 rows: self.table.len() as u64,
                 classes: self.classes.len() as u64,
@@ -122,19 +134,19 @@ impl Keeper {
 
     /// Whether a snapshot is of this node.
     pub fn check_snapshot(&self, from: &Restoring) -> Result<(), SnapshotError> {
-        if from.header.node == self.config.node {
+        if from.snapshot.header.node == self.config.node {
             return Ok(());
         }
         Err(SnapshotError::Foreign(format!(
             "the snapshot was written by node {:?}, and this is {:?}: remove the file or give this node its own",
-            from.header.node, self.config.node
+            from.snapshot.header.node, self.config.node
         )))
     }
 
     /// Makes ready for the rows of the snapshot. Its codecs are taken over, as far as there is room for them.
     pub fn begin_restoring(&mut self, from: &mut Restoring) {
-        self.table.expect(from.header.rows as usize);
-        from.numbers = from.codecs.iter().map(|codec| self.table.take_codec(codec)).collect();
+        self.table.expect(from.snapshot.header.rows as usize);
+        from.numbers = from.snapshot.codecs.iter().map(|codec| self.table.take_codec(codec)).collect();
     }
 
     /// To be called again and again when no more rows come, whatever the reason, until it is true: gives back what room was made for more.
@@ -146,7 +158,7 @@ impl Keeper {
     pub fn restore(&mut self, from: &mut Restoring) {
         let ClassKey { cadence, carried, from_sitemap, changed, urgent, demand, .. } = from.class.key;
         let given = |yes: bool| if yes { 1.0 } else { f64::NAN };
-        let mut row = Row {
+        let row = Row {
             due: 0.0,
             interval: if carried { cadence } else { f64::NAN },
             changed_at: given(changed),
@@ -155,27 +167,45 @@ impl Keeper {
             from_sitemap,
         };
         let host = self.config.classify.then(|| self.hold_route(&from.class.route));
-        let judge = match host {
-            Some(route) => Judge::Host(Some(Classified { route, cadence, carried })),
-            None => Judge::Rules,
-        };
+        // Not so where the configuration has changed since the keys were checked.
+        let still_ruled = Arc::ptr_eq(&from.snapshot.rules, &self.rules);
+        let mut last: Option<(Option<u32>, ClassKey)> = None;
         // So that the waits for a slot of the index overlap.
-        std::hint::black_box(from.rows.iter().fold(0, |read, row| read ^ self.table.warm_home(row.hash)));
+        std::hint::black_box(from.rows.iter().fold(0, |read, row| read ^ self.table.warm_home(row.key.hash)));
         for restored in &from.rows {
-            let (hash, key) = (restored.hash, &from.keys[restored.key.clone()]);
-            if self.table.find(hash, key).is_some() || self.versions.get(hash).is_some() || !self.owns(key) {
+            let CheckedKey { hash, ruled } = restored.key;
+            let code = &from.snapshot.bytes[restored.code.clone()];
+            let number = match restored.codec {
+                0 => Some(0),
+                number => from.numbers[usize::from(number) - 1],
+            };
+            // The key itself is seldom needed: where a row of its hash is kept, the rules are others, or there is no room for its codec.
+            let key = (self.table.guess(hash) != NONE || !still_ruled || number.is_none()).then(|| {
+                from.key.clear();
+                from.snapshot.decode(restored.codec, code, &mut from.key);
+                &from.key[..]
+            });
+            if key.is_some_and(|key| self.table.find(hash, key).is_some()) || self.versions.get(hash).is_some() {
                 continue;
             }
-            row.due = start_of(restored.minute);
-            if let Some(target) = self.judge(key, &row, judge, None) {
-                let code = &from.bytes[restored.code.clone()];
-                let number = match restored.codec {
-                    0 => Some(0),
-                    number => from.numbers[usize::from(number) - 1],
-                };
-                self.keep_unverified(hash, key, number.map(|number| (number, code)), target);
-                from.kept += 1;
-            }
+            let ruled = key.filter(|_| !still_ruled).map_or(ruled, |key| self.rules.of(key));
+            let Some(rule) = ruled else { continue };
+            let class = match last {
+                Some((same, class)) if same == rule => class,
+                _ => {
+                    let routed = || rule.map_or(UNROUTED, |rule| self.rule_routes[rule as usize]);
+                    let route = host.unwrap_or_else(routed);
+                    let cadence = if host.is_some() || carried { cadence } else { self.cadence_of(route) };
+                    Self::class_of(&row, Classified { route, cadence, carried })
+                }
+            };
+            last = Some((rule, class));
+            let new = match (number, key) {
+                (Some(number), _) => NewKey::Coded(number, code),
+                (None, key) => NewKey::Plain(key.unwrap_or_default()),
+            };
+            self.keep_unverified(hash, new, (class, restored.minute));
+            from.kept += 1;
         }
         if let Some(route) = host {
             self.release_route(route);
@@ -229,8 +259,8 @@ impl Image {
         self.head.header.rows
     }
 
-    /// Writes it.
-    pub fn write(&self, out: &mut dyn Write) -> std::io::Result<()> {
+    /// Writes it; calls `breathe` again and again, far less than 1 ms apart.
+    pub fn write(&self, out: &mut dyn Write, breathe: &mut dyn FnMut()) -> std::io::Result<()> {
         out.write_all(MAGIC)?;
         out.write_all(&FORMAT.to_le_bytes())?;
         put_frame(out, &serde_json::to_vec(&self.head.header)?)?;
@@ -244,12 +274,16 @@ impl Image {
         let by_id: HashMap<ClassId, usize> =
             self.head.classes.iter().enumerate().map(|(at, class)| (class.0, at)).collect();
         let mut buckets: Vec<(u64, Minute, RowId, usize)> = Vec::new();
-        for row in self.arena.rows() {
-            if self.arena.previous(row) == NONE
-                && let Some(&at) = by_id.get(&self.arena.class(row))
-            {
-                buckets.push((self.head.classes[at].1, self.arena.due(row), row, at));
-            }
+        let mut from = Some(0);
+        while let Some(cursor) = from {
+            from = self.arena.scan(cursor, SCANNED, |row| {
+                if self.arena.previous(row) == NONE
+                    && let Some(&at) = by_id.get(&self.arena.class(row))
+                {
+                    buckets.push((self.head.classes[at].1, self.arena.due(row), row, at));
+                }
+            });
+            breathe();
         }
         buckets.sort_unstable();
         let mut last_class = usize::MAX;
@@ -271,6 +305,7 @@ impl Image {
                     if frame.len() >= FRAME {
                         put_frame(out, &frame)?;
                         frame.clear();
+                        breathe();
                     }
                 }
             }
@@ -282,22 +317,48 @@ impl Image {
     }
 }
 
-/// A snapshot being read: the whole file, in memory.
-pub struct Restoring {
+/// A frame of rows that has not been checked.
+struct Part {
+    bytes: Range<usize>,
+    crc: u32,
+}
+
+/// A snapshot as it was read, the whole file in memory. Of its rows nothing has been looked at: they come in parts, which are
+/// checked each by itself, in any order, and may be so by several threads.
+pub struct Snapshot {
     bytes: Vec<u8>,
     header: Header,
     codecs: Vec<Arc<Codec>>,
+    parts: Vec<Part>,
+    rules: Arc<Rules>,
+}
+
+/// What a part of a snapshot has in it.
+#[derive(Default)]
+pub struct Checked {
+    keys: Vec<CheckedKey>,
+    /// Its first row is due in a minute that an earlier part must have named.
+    inherits: bool,
+    /// Whether a minute holds where it ends; `None` where it names neither a class nor a minute.
+    minute: Option<bool>,
+}
+
+/// A snapshot that was checked to its end, being taken over.
+pub struct Restoring {
+    snapshot: Snapshot,
+    checked: Vec<Checked>,
     /// By the codecs' numbers in the file, less one: which they are in the queue; `None` where there is no room for one.
     numbers: Vec<Option<u8>>,
+    /// Which part, where in the file, and which of the part's keys comes next.
+    part: usize,
     at: usize,
-    end: usize,
+    next_key: usize,
     class: RestoredClass,
     minute: Option<Minute>,
-    seen: u64,
     kept: u64,
-    /// The rows read and not yet taken, all of `class`, and their keys.
+    /// The rows read and not yet taken, all of `class`.
     rows: Vec<RestoredRow>,
-    keys: Vec<u8>,
+    key: Vec<u8>,
 }
 
 fn damaged(what: &str) -> SnapshotError {
@@ -341,6 +402,27 @@ fn float(from: &mut &[u8]) -> Result<f64, SnapshotError> {
     Ok(split(from, 8)?.first_chunk().map_or(f64::NAN, |bytes| f64::from_le_bytes(*bytes)))
 }
 
+/// What rows are written as.
+enum Entry<'a> {
+    Class(RestoredClass),
+    Minute(Minute),
+    /// The number of a codec, and a code.
+    Key(u8, &'a [u8]),
+}
+
+fn entry<'a>(from: &mut &'a [u8]) -> Result<Entry<'a>, SnapshotError> {
+    match split(from, 1)?[0] {
+        b'C' => read_class(from).map(Entry::Class),
+        b'M' => Ok(Entry::Minute(Minute::try_from(number(from)?).map_err(|_| damaged("a minute"))?)),
+        b'K' => {
+            let codec = split(from, 1)?[0];
+            let len = number(from)? as usize;
+            Ok(Entry::Key(codec, split(from, len)?))
+        }
+        _ => Err(damaged("an unknown entry")),
+    }
+}
+
 fn read_class(from: &mut &[u8]) -> Result<RestoredClass, SnapshotError> {
     let len = number(from)? as usize;
     let route = std::str::from_utf8(split(from, len)?).map_err(|_| damaged("a route"))?.to_owned();
@@ -358,9 +440,9 @@ fn read_class(from: &mut &[u8]) -> Result<RestoredClass, SnapshotError> {
     Ok(RestoredClass { route, key })
 }
 
-impl Restoring {
-    /// Opens a snapshot and reads it to its end: what it is, and whether it is whole and makes sense. Nothing is kept yet.
-    pub fn open(bytes: Vec<u8>) -> Result<Restoring, SnapshotError> {
+impl Snapshot {
+    /// Opens a snapshot, for a queue of these rules: what it is, and where its parts are.
+    pub fn open(bytes: Vec<u8>, rules: Arc<Rules>) -> Result<Snapshot, SnapshotError> {
         let mut from = &bytes[..];
         if split(&mut from, MAGIC.len())? != MAGIC {
             return Err(damaged("it does not begin as a snapshot does"));
@@ -374,8 +456,81 @@ impl Restoring {
         for _ in 0..header.codecs {
             codecs.push(Arc::new(Codec::read(frame(&mut from)?).ok_or_else(|| damaged("a codec"))?));
         }
-        let first = bytes.len() - from.len();
-        while !frame(&mut from)?.is_empty() {}
+        let mut parts = Vec::new();
+        loop {
+            let (len, crc) = (word(split(&mut from, 4)?) as usize, word(split(&mut from, 4)?));
+            let start = bytes.len() - from.len();
+            if split(&mut from, len)?.is_empty() {
+                if crc != crc32fast::hash(&[]) {
+                    return Err(damaged("a checksum is wrong"));
+                }
+                return Ok(Snapshot { bytes, header, codecs, parts, rules });
+            }
+            parts.push(Part { bytes: start..start + len, crc });
+        }
+    }
+
+    /// How many parts it has.
+    pub fn parts(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// Appends the key of a code to `key`; false where there is no such codec.
+    fn decode(&self, codec: u8, code: &[u8], key: &mut Vec<u8>) -> bool {
+        match codec.checked_sub(1).map(|number| self.codecs.get(usize::from(number))) {
+            None => key.extend_from_slice(code),
+            Some(Some(codec)) => codec.decode(code, key),
+            Some(None) => return false,
+        }
+        true
+    }
+
+    /// Reads a part to its end: whether it is whole and makes sense.
+    pub fn check(&self, part: usize) -> Result<Checked, SnapshotError> {
+        let Part { bytes, crc } = &self.parts[part];
+        let mut from = &self.bytes[bytes.clone()];
+        if crc32fast::hash(from) != *crc {
+            return Err(damaged("a checksum is wrong"));
+        }
+        let mut checked = Checked { keys: Vec::with_capacity(from.len() / 16), ..Checked::default() };
+        let mut key = Vec::new();
+        while !from.is_empty() {
+            match entry(&mut from)? {
+                Entry::Class(_) => checked.minute = Some(false),
+                Entry::Minute(_) => checked.minute = Some(true),
+                Entry::Key(codec, code) => {
+                    match checked.minute {
+                        Some(false) => return Err(damaged("a row without a minute")),
+                        Some(true) => {}
+                        None => checked.inherits = true,
+                    }
+                    key.clear();
+                    if !self.decode(codec, code, &mut key) {
+                        return Err(damaged("a key's codec"));
+                    }
+                    if !key.is_ascii() && !is_wtf8(&key) {
+                        return Err(damaged("a key that is no string"));
+                    }
+                    checked.keys.push(CheckedKey { hash: self.rules.hasher.hash(&key), ruled: self.rules.of(&key) });
+                }
+            }
+        }
+        Ok(checked)
+    }
+
+    /// What it takes to keep the rows: all parts, checked and in their order.
+    pub fn restoring(self, checked: Vec<Checked>) -> Result<Restoring, SnapshotError> {
+        let mut minute = false;
+        for part in &checked {
+            if part.inherits && !minute {
+                return Err(damaged("a row without a minute"));
+            }
+            minute = part.minute.unwrap_or(minute);
+        }
+        let rows: usize = checked.iter().map(|part| part.keys.len()).sum();
+        if checked.len() != self.parts.len() || rows as u64 != self.header.rows {
+            return Err(damaged("rows are missing"));
+        }
         let nothing = ClassKey {
             route: 0,
             cadence: f64::NAN,
@@ -385,31 +540,33 @@ impl Restoring {
             urgent: false,
             demand: f64::NAN,
         };
-        let mut restoring = Restoring {
-            bytes,
-            header,
-            codecs,
+        Ok(Restoring {
+            at: self.parts.first().map_or(0, |part| part.bytes.start),
+            snapshot: self,
+            checked,
             numbers: Vec::new(),
-            at: first,
-            end: first,
+            part: 0,
+            next_key: 0,
             class: RestoredClass { route: String::new(), key: nothing },
             minute: None,
-            seen: 0,
             kept: 0,
             rows: Vec::new(),
-            keys: Vec::new(),
-        };
-        while restoring.read_on(4096, None)? {}
-        if restoring.seen != restoring.header.rows {
-            return Err(damaged("rows are missing"));
-        }
-        (restoring.at, restoring.end) = (first, first);
-        Ok(restoring)
+            key: Vec::new(),
+        })
+    }
+}
+
+impl Restoring {
+    /// Opens a snapshot and checks it, one part after the other.
+    pub fn open(bytes: Vec<u8>, rules: Arc<Rules>) -> Result<Restoring, SnapshotError> {
+        let snapshot = Snapshot::open(bytes, rules)?;
+        let checked = (0..snapshot.parts()).map(|part| snapshot.check(part)).collect::<Result<_, _>>()?;
+        snapshot.restoring(checked)
     }
 
     /// When it was written, ms since the epoch.
     pub fn saved_at(&self) -> f64 {
-        self.header.saved_at
+        self.snapshot.header.saved_at
     }
 
     /// Rows kept from it so far.
@@ -417,64 +574,39 @@ impl Restoring {
         self.kept
     }
 
-    /// Reads up to `most` more rows, all of one class, for [`Keeper::restore`]; false at the end. Without a hasher rows are only checked.
-    pub fn read_on(&mut self, most: usize, hasher: Option<&KeyHasher>) -> Result<bool, SnapshotError> {
+    /// Reads up to `most` more rows, all of one class, for [`Keeper::restore`]; false at the end.
+    pub fn read_on(&mut self, most: usize) -> Result<bool, SnapshotError> {
         self.rows.clear();
-        self.keys.clear();
         while self.rows.len() < most {
-            if self.at == self.end {
-                // The checksum has been seen to: the first pass went through all frames.
-                let mut from = &self.bytes[self.at..];
-                let len = word(split(&mut from, 4)?) as usize;
-                self.at += 8;
-                self.end = self.at + len;
-                if len == 0 {
-                    self.end = self.at - 8;
-                    self.at = self.end;
-                    return Ok(!self.rows.is_empty());
-                }
+            let Some(Part { bytes, .. }) = self.snapshot.parts.get(self.part) else { return Ok(!self.rows.is_empty()) };
+            let (end, checked) = (bytes.end, &mut self.checked[self.part]);
+            let mut from = &self.snapshot.bytes[self.at..end];
+            if from.is_empty() {
+                *checked = Checked::default();
+                self.part += 1;
+                self.next_key = 0;
+                self.at = self.snapshot.parts.get(self.part).map_or(0, |part| part.bytes.start);
+                continue;
             }
-            let mut from = self.bytes.get(self.at..self.end).ok_or_else(|| damaged("it ends early"))?;
-            match split(&mut from, 1)?[0] {
-                b'C' if !self.rows.is_empty() => return Ok(true),
-                b'C' => {
-                    self.class = read_class(&mut from)?;
+            match entry(&mut from)? {
+                Entry::Class(_) if !self.rows.is_empty() => return Ok(true),
+                Entry::Class(class) => {
+                    self.class = class;
                     self.minute = None;
                 }
-                b'M' => {
-                    let minute = number(&mut from)?;
-                    self.minute = Some(Minute::try_from(minute).map_err(|_| damaged("a minute"))?);
-                }
-                b'K' => {
-                    let codec = split(&mut from, 1)?[0];
-                    let len = number(&mut from)? as usize;
-                    let code = split(&mut from, len)?;
-                    let minute = self.minute.ok_or_else(|| damaged("a row without a minute"))?;
-                    let start = self.keys.len();
-                    match codec.checked_sub(1) {
-                        None => self.keys.extend_from_slice(code),
-                        Some(number) => match self.codecs.get(usize::from(number)) {
-                            Some(codec) => codec.decode(code, &mut self.keys),
-                            None => return Err(damaged("a key's codec")),
-                        },
-                    }
-                    let key = &self.keys[start..];
-                    if !is_wtf8(key) {
-                        return Err(damaged("a key that is no string"));
-                    }
-                    let end = self.end - from.len();
+                Entry::Minute(minute) => self.minute = Some(minute),
+                Entry::Key(codec, code) => {
+                    let after = end - from.len();
                     self.rows.push(RestoredRow {
-                        hash: hasher.map_or(0, |hasher| hasher.hash(key)),
-                        key: start..self.keys.len(),
+                        key: checked.keys[self.next_key],
                         codec,
-                        code: end - len..end,
-                        minute,
+                        code: after - code.len()..after,
+                        minute: self.minute.ok_or_else(|| damaged("a row without a minute"))?,
                     });
-                    self.seen += 1;
+                    self.next_key += 1;
                 }
-                _ => return Err(damaged("an unknown entry")),
             }
-            self.at = self.end - from.len();
+            self.at = end - from.len();
         }
         Ok(true)
     }
@@ -483,7 +615,7 @@ impl Restoring {
 #[cfg(test)]
 mod tests {
     use super::super::config::Config;
-    use super::super::keeper::Event;
+    use super::super::keeper::{Event, Judge};
     use super::super::time::Now;
     use super::*;
 
@@ -514,17 +646,16 @@ mod tests {
             }
         };
         let mut bytes = Vec::new();
-        image.write(&mut bytes).expect("memory takes it");
+        image.write(&mut bytes, &mut || ()).expect("memory takes it");
         bytes
     }
 
     fn restored(bytes: &[u8]) -> Result<Keeper, SnapshotError> {
         let mut keeper = Keeper::new(Config::default(), NOW);
-        let mut from = Restoring::open(bytes.to_vec())?;
+        let mut from = Restoring::open(bytes.to_vec(), keeper.rules())?;
         keeper.check_snapshot(&from)?;
         keeper.begin_restoring(&mut from);
-        let hasher = keeper.hasher();
-        while from.read_on(64, Some(&hasher))? {
+        while from.read_on(64)? {
             keeper.restore(&mut from);
         }
         while !keeper.end_restoring() {}
@@ -556,7 +687,7 @@ mod tests {
         }
         let image = keeper.go_on_imaging().or_else(|| keeper.go_on_imaging()).or_else(|| keeper.go_on_imaging());
         let mut after = Vec::new();
-        image.expect("a few chunks").write(&mut after).expect("memory takes it");
+        image.expect("a few chunks").write(&mut after, &mut || ()).expect("memory takes it");
         assert!(before == after);
     }
 

@@ -416,7 +416,7 @@ impl Keeper {
             unverified_rows: self.unverified,
             awaiting_read: self.watch.unread(),
             invalid_rules: self.invalid_rules.clone(),
-            ring: self.ring.nodes().to_vec(),
+            ring: self.ring().nodes().to_vec(),
             bytes: self.bytes(),
         };
         TrustReport {

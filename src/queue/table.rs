@@ -37,6 +37,15 @@ pub enum Mark {
     Touched,
 }
 
+/// A key to be kept.
+#[derive(Clone, Copy)]
+pub enum NewKey<'a> {
+    /// As it is.
+    Plain(&'a [u8]),
+    /// As the codec of this number wrote it; 0: as it is.
+    Coded(u8, &'a [u8]),
+}
+
 /// The rows of a queue.
 #[derive(Default)]
 pub struct Table {
@@ -134,11 +143,11 @@ impl Table {
         key
     }
 
-    /// Adds a row for a key that has none. It is in no bucket yet. `coded` is the key's code and the number of its codec, where they are known.
-    pub fn insert(&mut self, hash: u64, key: &[u8], coded: Option<(u8, &[u8])>, due: Minute, class: u32) -> RowId {
-        let row = match coded {
-            Some((codec, code)) => self.records.add(codec, code, due, class),
-            None => {
+    /// Adds a row for a key that has none. It is in no bucket yet.
+    pub fn insert(&mut self, hash: u64, key: NewKey<'_>, due: Minute, class: u32) -> RowId {
+        let row = match key {
+            NewKey::Coded(codec, code) => self.records.add(codec, code, due, class),
+            NewKey::Plain(key) => {
                 let mut code = std::mem::take(&mut self.learning.scratch);
                 let codec = self.encode(key, &mut code);
                 let row = self.records.add(codec, &code, due, class);
@@ -363,7 +372,7 @@ mod tests {
                 let key = key(i);
                 let hash = table.hash(&key);
                 assert_eq!(table.find(hash, &key), None);
-                let row = table.insert(hash, &key, None, i as u32, 7);
+                let row = table.insert(hash, NewKey::Plain(&key), i as u32, 7);
                 rows.push((row, key));
             }
             table.validate();
@@ -395,7 +404,7 @@ mod tests {
         for i in 5_000..6_000 {
             for (key, codec) in [(old(i), 1), (new(i), 2)] {
                 let hash = table.hash(&key);
-                let row = table.insert(hash, &key, None, i, 0);
+                let row = table.insert(hash, NewKey::Plain(&key), i, 0);
                 assert_eq!((table.coded(row).0, table.find(hash, &key)), (codec, Some(row)));
             }
         }
@@ -410,7 +419,7 @@ mod tests {
         };
         for i in 0..50_000 {
             let key = key(i);
-            table.insert(table.hash(&key), &key, None, i, 0);
+            table.insert(table.hash(&key), NewKey::Plain(&key), i, 0);
         }
         let full = table.bytes();
         for round in 0..4u32 {
@@ -420,7 +429,7 @@ mod tests {
                 let row = table.find(hash, &old).expect("it is there");
                 table.remove(hash, row);
                 let new = key(i + (round + 1) * 50_000);
-                table.insert(table.hash(&new), &new, None, i, 0);
+                table.insert(table.hash(&new), NewKey::Plain(&new), i, 0);
             }
         }
         table.validate();

@@ -428,14 +428,14 @@ impl World {
         let Some(image) = image else { return false };
         let moment = self.imaging.take().expect("an image was begun");
         let mut bytes = Vec::new();
-        image.write(&mut bytes).expect("memory takes it");
+        image.write(&mut bytes, &mut || ()).expect("memory takes it");
         assert_eq!(image.rows(), moment.rows.len() as u64, "rows of the image");
         assert!(self.parsed(&bytes) == moment.rows, "a snapshot is the queue of one moment, in its order");
         let mut other = Keeper::new(moment.config.clone(), moment.now);
-        let mut from = open(&bytes).expect("it is whole");
+        let mut from = Restoring::open(bytes.clone(), other.rules()).expect("it is whole");
         other.check_snapshot(&from).expect("it is of this node");
         other.begin_restoring(&mut from);
-        while from.read_on(5, Some(&other.hasher())).expect("it is whole") {
+        while from.read_on(5).expect("it is whole") {
             other.restore(&mut from);
         }
         other.validate();
@@ -516,7 +516,7 @@ impl World {
         self.reads.clear();
         self.restoring = None;
         let Some((bytes, moment)) = &self.file else { return };
-        let mut from = open(bytes).expect("it is whole");
+        let mut from = Restoring::open(bytes.clone(), self.keeper.rules()).expect("it is whole");
         let checked = self.keeper.check_snapshot(&from);
         if moment.config.node == self.model.config.node {
             assert_eq!(checked, Ok(()));
@@ -532,7 +532,7 @@ impl World {
         log!(self, "go_on_restoring {most}");
         for _ in 0..most {
             let before = from.kept();
-            if !from.read_on(1, Some(&self.keeper.hasher())).expect("it is whole") {
+            if !from.read_on(1).expect("it is whole") {
                 assert!(rows.is_empty(), "a row of the snapshot was left out");
                 return true;
             }
@@ -739,8 +739,4 @@ impl<'a> Text<'a> {
     fn float(&mut self) -> f64 {
         f64::from_le_bytes(self.take(8).try_into().expect("eight bytes"))
     }
-}
-
-fn open(bytes: &[u8]) -> Result<Restoring, SnapshotError> {
-    Restoring::open(bytes.to_vec())
 }
