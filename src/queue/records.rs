@@ -9,8 +9,9 @@
 //! taken, a longer one is cut in two, and neighbours that are both free are joined, some chunks at a time. A freed record
 //! stays readable as a record of its length, so the arena can be walked end to end.
 //!
-//! An image of one moment is taken without holding anybody up: chunks are handed over a few at a time, and a chunk
-//! that is written to before its turn is copied first.
+//! An image of one moment is taken without holding anybody up: chunks are handed over one at a time, and what is written to before
+//! its chunk's turn is copied first, in blocks of 1 KiB: whole chunks would make a batch of changes, of which each writes to
+//! several, wait for all of them.
 
 use std::sync::Arc;
 
@@ -25,6 +26,9 @@ pub const NONE: RowId = 0;
 const CHUNK: usize = 256 * 1024;
 const UNIT: usize = 4;
 const UNITS: u32 = (CHUNK / UNIT) as u32;
+/// Bytes copied when a record is written to while an image is taken.
+const BLOCK: usize = 1024;
+const BLOCKS: usize = CHUNK / BLOCK;
 const VERSION: usize = 16;
 const AGE: usize = 24;
 const FLAGS: usize = 26;
@@ -32,6 +36,8 @@ const LENGTH: usize = 27;
 /// Bytes that every record has.
 const HEAD: usize = 28;
 const SMALLEST: usize = HEAD / UNIT;
+/// Bytes that say what a freed record is.
+const FREED_HEAD: usize = 16;
 /// The longest code that lies in a record; a longer one has its own allocation, and the record its place there.
 const LONGEST_INLINE: usize = 8 * 1024;
 const LONG: usize = 0x7FFF;
@@ -231,11 +237,46 @@ impl Arena {
     }
 }
 
-/// An image being taken: chunks from `next` on are still to be handed over; a written one was copied before.
+/// An image being taken: chunks from `next` on are still to be handed over, as `before` has them.
 struct Imaging {
     next: usize,
-    copies: Vec<Option<Box<[u8]>>>,
+    before: Vec<Before>,
     image: Arena,
+}
+
+/// What has become of a chunk since the image was begun.
+#[derive(Default)]
+struct Before {
+    /// The chunk, where it was given up.
+    chunk: Option<Box<[u8]>>,
+    /// Blocks as they were before they were written to, and which they are.
+    blocks: Vec<(u8, Box<[u8]>)>,
+    written: [u64; BLOCKS / 64],
+}
+
+impl Before {
+    /// Before `len` bytes from `at` on are written to.
+    fn keep(&mut self, chunk: &[u8], at: usize, len: usize) {
+        if self.chunk.is_some() {
+            return;
+        }
+        for block in at / BLOCK..(at + len).div_ceil(BLOCK) {
+            let (word, bit) = (&mut self.written[block / 64], 1 << (block % 64));
+            if *word & bit == 0 {
+                *word |= bit;
+                self.blocks.push((block as u8, chunk[block * BLOCK..][..BLOCK].into()));
+            }
+        }
+    }
+
+    /// The chunk as it was; `now` is what it is, where it has not been given up.
+    fn restore(self, now: impl FnOnce() -> Box<[u8]>) -> Box<[u8]> {
+        let mut chunk = self.chunk.unwrap_or_else(now);
+        for (block, bytes) in self.blocks {
+            chunk[usize::from(block) * BLOCK..][..BLOCK].copy_from_slice(&bytes);
+        }
+        chunk
+    }
 }
 
 /// The records, and room for more.
@@ -263,8 +304,16 @@ impl Records {
     /// Bytes allocated, the codecs left out.
     pub fn bytes(&self) -> usize {
         let arena = &self.arena;
-        let copies = self.imaging.iter().flat_map(|imaging| &imaging.copies).flatten().count();
-        (arena.chunks.len() + copies) * CHUNK
+        let before = self.imaging.iter().flat_map(|imaging| &imaging.before);
+        let before = before.map(|before| {
+            let chunk = before.chunk.as_ref().map_or(0, |chunk| chunk.len());
+            size_of::<Before>()
+                + chunk
+                + before.blocks.len() * BLOCK
+                + before.blocks.capacity() * size_of::<(u8, Box<[u8]>)>()
+        });
+        arena.chunks.len() * CHUNK
+            + before.sum::<usize>()
             + arena.chunks.capacity() * size_of::<Box<[u8]>>()
             + self.freed.capacity() * 4
             + arena.long.iter().map(|key| key.len() + 16).sum::<usize>()
@@ -272,30 +321,29 @@ impl Records {
             + self.long_free.capacity() * 4
     }
 
-    /// The one way to write to a record.
+    /// The one way to write to a record: `len` bytes of it.
     #[inline(always)]
-    fn record_mut(&mut self, row: RowId) -> &mut [u8] {
-        let number = (row / UNITS) as usize;
+    fn record_mut(&mut self, row: RowId, len: usize) -> &mut [u8] {
+        let (number, at) = ((row / UNITS) as usize, (row % UNITS) as usize * UNIT);
         if self.imaging.is_some() {
-            self.copy_for_image(number);
+            self.keep_for_image(number, at, len);
         }
-        &mut self.arena.chunks[number][(row % UNITS) as usize * UNIT..]
+        &mut self.arena.chunks[number][at..][..len]
     }
 
     #[inline(always)]
     fn head_mut(&mut self, row: RowId) -> &mut [u8; HEAD] {
-        self.record_mut(row).first_chunk_mut().expect("a record has a head")
+        self.record_mut(row, HEAD).first_chunk_mut().expect("a record has a head")
     }
 
-    /// An image under way has the chunk as it was.
+    /// An image under way has what is written to as it was.
     #[cold]
-    fn copy_for_image(&mut self, number: usize) {
+    fn keep_for_image(&mut self, number: usize, at: usize, len: usize) {
         if let Some(imaging) = &mut self.imaging
             && number >= imaging.next
-            && let Some(copy) = imaging.copies.get_mut(number)
-            && copy.is_none()
+            && let Some(before) = imaging.before.get_mut(number)
         {
-            *copy = Some(self.arena.chunks[number].clone());
+            before.keep(&self.arena.chunks[number], at, len);
         }
     }
 
@@ -307,9 +355,10 @@ impl Records {
 
     /// Adds a record, in no bucket yet. `code` was written by the codec of this number; 0 is the key as it is.
     pub fn add(&mut self, codec: u8, code: &[u8], due: Minute, class: u32) -> RowId {
-        let row = self.allocate(units_for(code.len()));
+        let units = units_for(code.len());
+        let row = self.allocate(units);
         let place = (code.len() > LONGEST_INLINE).then(|| self.add_long(code));
-        let record = self.record_mut(row);
+        let record = self.record_mut(row, units as usize * UNIT);
         set_word(record, 0, due);
         set_word(record, 4, NONE);
         set_word(record, 8, NONE);
@@ -361,8 +410,8 @@ impl Records {
         let chunks = std::mem::take(&mut self.arena.chunks);
         if let Some(imaging) = &mut self.imaging {
             for (number, chunk) in chunks.into_iter().enumerate().skip(imaging.next) {
-                if let Some(copy) = imaging.copies.get_mut(number) {
-                    copy.get_or_insert(chunk);
+                if let Some(before) = imaging.before.get_mut(number) {
+                    before.chunk.get_or_insert(chunk);
                 }
             }
         }
@@ -380,13 +429,13 @@ impl Records {
             self.freed.resize(units as usize + 1, NONE);
         }
         let next = std::mem::replace(&mut self.freed[units as usize], row);
-        let record = self.record_mut(row);
+        let record = self.record_mut(row, FREED_HEAD);
         set_word(record, 0, next);
         set_word(record, 4, units);
         set_word(record, 8, NONE);
         set_word(record, 12, FREED);
         if next != NONE {
-            set_word(self.record_mut(next), 8, row);
+            set_word(self.record_mut(next, FREED_HEAD), 8, row);
         }
         self.freed_units += u64::from(units);
     }
@@ -397,10 +446,10 @@ impl Records {
         let (next, units, previous) = (word(record, 0), word(record, 4), word(record, 8));
         match previous {
             NONE => self.freed[units as usize] = next,
-            _ => set_word(self.record_mut(previous), 0, next),
+            _ => set_word(self.record_mut(previous, FREED_HEAD), 0, next),
         }
         if next != NONE {
-            set_word(self.record_mut(next), 8, previous);
+            set_word(self.record_mut(next, FREED_HEAD), 8, previous);
         }
         self.freed_units -= u64::from(units);
     }
@@ -537,21 +586,20 @@ impl Records {
         }
         let Arena { chunks, bump, long, codecs } = &self.arena;
         let image = Arena { chunks: Vec::new(), bump: *bump, long: long.clone(), codecs: codecs.clone() };
-        let copies = chunks.iter().map(|_| None).collect();
-        self.imaging = Some(Box::new(Imaging { next: 0, copies, image }));
+        let before = chunks.iter().map(|_| Before::default()).collect();
+        self.imaging = Some(Box::new(Imaging { next: 0, before, image }));
         true
     }
 
-    /// Goes on with the image, up to `most` chunks of 256 KiB; returns it once it is whole.
-    pub fn go_on_imaging(&mut self, most: usize) -> Option<Arena> {
+    /// Goes on with the image by a chunk of 256 KiB; returns it once it is whole.
+    pub fn go_on_imaging(&mut self) -> Option<Arena> {
         let imaging = self.imaging.as_mut()?;
-        for _ in 0..most {
-            let Some(copy) = imaging.copies.get_mut(imaging.next) else { break };
-            let chunk = copy.take().unwrap_or_else(|| self.arena.chunks[imaging.next].clone());
+        if let Some(before) = imaging.before.get_mut(imaging.next) {
+            let chunk = std::mem::take(before).restore(|| self.arena.chunks[imaging.next].clone());
             imaging.image.chunks.push(chunk);
             imaging.next += 1;
         }
-        if imaging.next < imaging.copies.len() {
+        if imaging.next < imaging.before.len() {
             return None;
         }
         self.imaging.take().map(|imaging| imaging.image)
