@@ -264,50 +264,34 @@ fn parse<T: serde::de::DeserializeOwned>(json: &str) -> Result<T> {
         .map_err(|err| error(Code::Argument, format!("an option is not what it should be: {err}")))
 }
 
-/// Keys on their way out, in strings of [`KEYS_A_STRING`], with each key's end in its string.
-struct Keys<'env> {
+/// The keys in `bytes`, each of which ends where `ends` says, in strings of [`KEYS_A_STRING`]. Tells `put` where each ends in its string.
+fn key_strings<'env>(
     env: &'env Env,
-    strings: Vec<JsString<'env>>,
-    pending: Vec<u8>,
-    units: usize,
-    count: usize,
+    bytes: &[u8],
+    ends: &[usize],
+    mut put: impl FnMut(usize, usize),
+) -> Result<Vec<JsString<'env>>> {
+    let mut strings = Vec::with_capacity(ends.len().div_ceil(KEYS_A_STRING));
+    let (mut start, mut at) = (0, 0);
+    for ends in ends.chunks(KEYS_A_STRING) {
+        let joined = &bytes[start..ends[ends.len() - 1]];
+        let is_ascii = joined.is_ascii();
+        let mut units = 0;
+        for &end in ends {
+            let key = &bytes[start..end];
+            units += if is_ascii { key.len() } else { utf16_len(key) };
+            put(at, units);
+            (start, at) = (end, at + 1);
+        }
+        strings.push(text(env, joined)?);
+    }
+    Ok(strings)
 }
 
-impl<'env> Keys<'env> {
-    fn new(env: &'env Env) -> Self {
-        Keys { env, strings: Vec::new(), pending: Vec::new(), units: 0, count: 0 }
-    }
-
-    fn push(&mut self, key: &[u8]) -> Result<usize> {
-        if self.count == KEYS_A_STRING {
-            self.flush()?;
-        }
-        self.count += 1;
-        self.pending.extend_from_slice(key);
-        self.units += if key.is_ascii() {
-            key.len()
-        } else {
-            let mut units = Vec::new();
-            to_utf16(key, &mut units);
-            units.len()
-        };
-        Ok(self.units)
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        self.strings.push(text(self.env, &self.pending)?);
-        self.pending.clear();
-        self.units = 0;
-        self.count = 0;
-        Ok(())
-    }
-
-    fn finish(mut self) -> Result<Vec<JsString<'env>>> {
-        if self.count > 0 {
-            self.flush()?;
-        }
-        Ok(self.strings)
-    }
+fn utf16_len(key: &[u8]) -> usize {
+    let mut units = Vec::new();
+    to_utf16(key, &mut units);
+    units.len()
 }
 
 /// The numbers of a typed array, to write results to.
@@ -326,16 +310,14 @@ fn room(out: &[f64]) -> usize {
     out.len().saturating_sub(HEAD) / OUT
 }
 
-fn put_rows(keys: &mut Keys<'_>, rows: &Rows, tokens: &[Token], out: &mut [f64]) -> Result<()> {
+fn put_rows(rows: &Rows, tokens: &[Token], out: &mut [f64]) {
     let slots = out[HEAD..].chunks_exact_mut(OUT);
-    for (i, ((key, row), out)) in rows.iter().zip(slots).enumerate() {
-        out[0] = keys.push(key)? as f64;
+    for (i, (row, out)) in rows.rows.iter().zip(slots).enumerate() {
         out[1] = tokens.get(i).map_or(0.0, |token| *token as f64);
         out[2] = row.due_at;
         out[3] = row.score;
         out[4] = f64::from(u8::from(row.from_sitemap) | u8::from(row.changed) << 1 | u8::from(row.urgent) << 2);
     }
-    Ok(())
 }
 
 /// A snapshot written.
@@ -538,13 +520,13 @@ pub fn top<'env>(env: &'env Env, handle: u32, n: f64, mut out: Float64ArraySlice
         let (wanted, room) = (n as usize, room(out));
         let top = shared.with(|keeper| keeper.top(wanted.min(room))).map_err(failed)?;
         let rows = top.rows.rows.len();
-        let mut keys = Keys::new(env);
-        put_rows(&mut keys, &top.rows, &[], out)?;
+        put_rows(&top.rows, &[], out);
         out[0] = rows as f64;
         out[1] = top.skipped_leased as f64;
         out[2] = f64::from(u8::from(top.complete));
         out[3] = f64::from(u8::from(room < wanted && rows == room));
-        keys.finish()
+        let ends: Vec<usize> = top.rows.rows.iter().map(|row| row.key_end).collect();
+        key_strings(env, &top.rows.keys, &ends, |at, end| out[HEAD + at * OUT] = end as f64)
     })
 }
 
@@ -562,24 +544,26 @@ pub fn claim<'env>(
     call(handle, |native, shared| {
         let n = (n as usize).min(room(out).saturating_sub(native.max_listed as usize));
         let claim = shared.with(|keeper| keeper.claim(n)).map_err(failed)?;
-        let Claim { jobs, tokens, expires_at, status, due, complete, skipped_leased, held, refused } = &claim;
-        let mut keys = Keys::new(env);
-        put_rows(&mut keys, jobs, tokens, out)?;
-        let slots = out[HEAD + jobs.rows.len() * OUT..].chunks_exact_mut(OUT);
+        let Claim { jobs, tokens, expires_at, status, due, complete, skipped_leased, held, refused } = claim;
+        put_rows(&jobs, &tokens, out);
+        let mut keys = jobs.keys;
+        let mut ends: Vec<usize> = jobs.rows.iter().map(|row| row.key_end).collect();
+        let slots = out[HEAD + ends.len() * OUT..].chunks_exact_mut(OUT);
         for (held, out) in held.iter().zip(slots) {
-            out[0] = keys.push(&held.key)? as f64;
+            keys.extend_from_slice(&held.key);
+            ends.push(keys.len());
             out[1] = f64::from(held.misses);
             out[2] = held.until;
         }
         out[0] = jobs.rows.len() as f64;
         out[1] = held.len() as f64;
-        out[2] = *due as f64;
-        out[3] = f64::from(u8::from(*complete));
-        out[4] = *skipped_leased as f64;
+        out[2] = due as f64;
+        out[3] = f64::from(u8::from(complete));
+        out[4] = skipped_leased as f64;
         out[5] = refused.map_or(0.0, |cause| cause as u8 as f64 + 1.0);
-        out[6] = f64::from(*status as u8);
-        out[7] = *expires_at;
-        keys.finish()
+        out[6] = f64::from(status as u8);
+        out[7] = expires_at;
+        key_strings(env, &keys, &ends, |at, end| out[HEAD + at * OUT] = end as f64)
     })
 }
 

@@ -127,7 +127,8 @@ impl Keeper {
     /// The best `n` due rows that are not leased.
     pub fn top(&self, n: usize) -> Top {
         let mut top = Top { rows: Rows::with_room(n.min(self.due as usize)), ..Top::default() };
-        for (row, place) in self.merge() {
+        let (table, classes, priority) = (&self.table, &self.classes, &self.config.priority);
+        for (row, place) in Merge::new(table, classes, priority, self.now.wall, self.minute, n) {
             if top.rows.rows.len() >= n {
                 break;
             }
@@ -173,7 +174,7 @@ impl Keeper {
                 claim.held.push(HeldKey { key: table.key(row), misses, until });
             }
         };
-        for (row, place) in Merge::new(table, classes, &config.priority, now.wall, minute) {
+        for (row, place) in Merge::new(table, classes, &config.priority, now.wall, minute, n) {
             if granted.len() >= n {
                 break;
             }

@@ -16,7 +16,6 @@ use super::flow::Flow;
 use super::key::KeyHasher;
 use super::late::Unheard;
 use super::lease::Leases;
-use super::order::Merge;
 use super::owner::Ring;
 use super::pulse::Pulse;
 use super::route::{InvalidRule, Routes};
@@ -814,11 +813,6 @@ impl Keeper {
     /// Whether claims are served in this phase.
     pub(super) fn serving(&self) -> bool {
         !matches!(self.phase, Phase::Starting | Phase::Stopped)
-    }
-
-    /// The due rows, best first.
-    pub(super) fn merge(&self) -> Merge<'_> {
-        Merge::new(&self.table, &self.classes, &self.config.priority, self.now.wall, self.minute)
     }
 
     /// Rows due, rows kept, the first due minute and the first that is yet to come.

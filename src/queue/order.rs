@@ -2,6 +2,10 @@
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+use std::ops::Range;
+
+use smallvec::SmallVec;
 
 use super::class::{Class, ClassId, ClassKey, Classes};
 use super::table::{NONE, RowId, Table};
@@ -103,6 +107,10 @@ struct Head {
     class: ClassId,
 }
 
+/// Rows listed ahead, at most, and buckets whose rows are followed side by side.
+const AHEAD: usize = 512;
+const ABREAST: usize = 32;
+
 /// The due rows, best first. Costs one look at each class that has anything due, then a few steps a minute bucket;
 /// a row costs following one link.
 pub struct Merge<'a> {
@@ -112,18 +120,81 @@ pub struct Merge<'a> {
     now: f64,
     minute: Minute,
     heads: BinaryHeap<Head>,
-    row: RowId,
-    current: Option<Head>,
+    /// A bucket of which only a part was listed, the next of its rows, and how many there are.
+    rest: Option<(Head, RowId, usize)>,
+    /// How many rows are listed at once.
+    wanted: usize,
+    listed: Vec<(RowId, Place)>,
+    /// How many of them have been handed out.
+    taken: usize,
 }
 
 impl<'a> Merge<'a> {
-    /// The rows due in `minute` or before, at `now` ms.
-    pub fn new(table: &'a Table, classes: &'a Classes, priority: &'a Priority, now: f64, minute: Minute) -> Self {
+    /// The rows due in `minute` or before, at `now` ms. `wanted` is how many will likely be asked for.
+    pub fn new(
+        table: &'a Table,
+        classes: &'a Classes,
+        priority: &'a Priority,
+        now: f64,
+        minute: Minute,
+        wanted: usize,
+    ) -> Self {
         let heads: Vec<Head> = classes
             .due_by(minute)
             .map(|(id, first)| Head { place: place_of(classes.get(id), priority, first, now), class: id })
             .collect();
-        Merge { table, classes, priority, now, minute, heads: heads.into(), row: NONE, current: None }
+        let (listed, wanted) = (Vec::new(), wanted.clamp(1, AHEAD));
+        Merge { table, classes, priority, now, minute, heads: heads.into(), rest: None, wanted, listed, taken: 0 }
+    }
+
+    /// The next bucket, its first row, and how many there are. The next one of its class takes its place.
+    fn bucket(&mut self) -> Option<(Head, RowId, usize)> {
+        let mut top = self.heads.peek_mut()?;
+        let (place, class) = (top.place, top.class);
+        let buckets = &self.classes.get(class).buckets;
+        let bucket = buckets.get(place.minute);
+        let next = place.minute.checked_add(1).and_then(|from| buckets.first_from(from));
+        match next.filter(|next| *next <= self.minute) {
+            Some(next) => top.place = place_of(self.classes.get(class), self.priority, next, self.now),
+            None => drop(PeekMut::pop(top)),
+        }
+        Some((Head { place, class }, bucket.head, bucket.rows as usize))
+    }
+
+    /// Lists the next rows, of several buckets side by side: where a row is has to be read from the one before it in its bucket,
+    /// and so the waits for memory of all of them overlap.
+    fn list(&mut self) {
+        self.listed.clear();
+        self.taken = 0;
+        // Of each bucket the next row, and the places in the list where its rows go.
+        let mut chains: SmallVec<[(RowId, Range<usize>); ABREAST]> = SmallVec::new();
+        let mut cut = None;
+        while self.listed.len() < self.wanted && chains.len() < ABREAST {
+            let Some((head, row, rows)) = self.rest.take().or_else(|| self.bucket()) else { break };
+            let from = self.listed.len();
+            let to = self.wanted.min(from + rows);
+            self.listed.resize(to, (NONE, head.place));
+            chains.push((row, from..to));
+            if to - from < rows {
+                cut = Some((head, rows - (to - from)));
+            }
+        }
+        let mut read = 0;
+        let mut more = true;
+        while more {
+            more = false;
+            for (row, places) in &mut chains {
+                if let Some(place) = places.next() {
+                    read ^= self.table.warm_record(*row);
+                    self.listed[place].0 = *row;
+                    *row = self.table.next(*row);
+                    more = true;
+                }
+            }
+        }
+        std::hint::black_box(read);
+        // It was the last: nothing comes between its rows.
+        self.rest = cut.zip(chains.last()).map(|((head, rows), (row, _))| (head, *row, rows));
     }
 }
 
@@ -136,24 +207,12 @@ impl Iterator for Merge<'_> {
     type Item = (RowId, Place);
 
     fn next(&mut self) -> Option<Self::Item> {
-        while self.row == NONE {
-            // The minute is used up: its class goes back with its next one.
-            if let Some(done) = self.current.take() {
-                let class = self.classes.get(done.class);
-                let next = done.place.minute.checked_add(1).and_then(|from| class.buckets.first_from(from));
-                if let Some(next) = next.filter(|next| *next <= self.minute) {
-                    let place = place_of(class, self.priority, next, self.now);
-                    self.heads.push(Head { place, class: done.class });
-                }
-            }
-            let head = self.heads.pop()?;
-            self.row = self.classes.get(head.class).buckets.get(head.place.minute).head;
-            self.current = Some(head);
+        if self.taken == self.listed.len() {
+            self.list();
         }
-        let row = self.row;
-        self.row = self.table.next(row);
-        let place = self.current.as_ref()?.place;
-        Some((row, place))
+        let row = self.listed.get(self.taken).copied();
+        self.taken += usize::from(row.is_some());
+        row
     }
 }
 
