@@ -122,7 +122,7 @@ pub struct Merge<'a> {
     heads: BinaryHeap<Head>,
     /// A bucket of which only a part was listed, the next of its rows, and how many there are.
     rest: Option<(Head, RowId, usize)>,
-    /// How many rows are listed at once.
+    /// How many rows are listed next.
     wanted: usize,
     listed: Vec<(RowId, Place)>,
     /// How many of them have been handed out.
@@ -193,6 +193,8 @@ impl<'a> Merge<'a> {
             }
         }
         std::hint::black_box(read);
+        // Whoever comes back passes over many.
+        self.wanted = AHEAD.min(self.wanted * 2);
         // It was the last: nothing comes between its rows.
         self.rest = cut.zip(chains.last()).map(|((head, rows), (row, _))| (head, *row, rows));
     }
