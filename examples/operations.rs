@@ -7,7 +7,7 @@ use queue_keeper::queue::config::Config;
 use queue_keeper::queue::keeper::{Event, Judge, Keeper, WARMED};
 use queue_keeper::queue::row::Row;
 use queue_keeper::queue::time::Now;
-use queue_keeper::queue::walk::WalkKind;
+use queue_keeper::queue::walk::{WalkKind, WalkedRow};
 use smallvec::SmallVec;
 
 const NOW: Now = Now { wall: 1_700_000_000_000.0, mono: 0.0 };
@@ -66,9 +66,12 @@ fn load(keys: &[String], random: &mut Random) -> Keeper {
     let mut keeper = Keeper::new(config, NOW);
     let hasher = keeper.hasher();
     keeper.begin_walk(WalkKind::Load);
-    for key in keys {
-        let row = random.row();
-        keeper.walk_row(hasher.hash(key.as_bytes()), key.as_bytes(), &row, Judge::Rules, f64::NAN);
+    for keys in keys.chunks(WARMED) {
+        let rows = keys.iter().map(|key| {
+            let key = key.as_bytes();
+            WalkedRow { key, hash: hasher.hash(key), row: random.row(), judge: Judge::Rules, version: f64::NAN }
+        });
+        keeper.walk_rows(&rows.collect::<SmallVec<[WalkedRow<'_>; WARMED]>>());
     }
     while keeper.end_walk(false, 0, 100_000).is_none() {}
     keeper

@@ -21,6 +21,7 @@ use napi::bindgen_prelude::{Float64ArraySlice, ObjectFinalize, PromiseRaw, ToNap
 use napi::{Env, JsString};
 use napi_derive::napi;
 use serde::Serialize;
+use smallvec::SmallVec;
 
 use self::error::{Code, Result, closed, error, failed, poisoned};
 use crate::queue::claim::{Claim, Rows};
@@ -32,7 +33,7 @@ use crate::queue::lease::{Released, Token};
 use crate::queue::row::Row;
 use crate::queue::time::start_of;
 use crate::queue::trust::Phase;
-use crate::queue::walk::{WalkKind, Walked};
+use crate::queue::walk::{WalkKind, Walked, WalkedRow};
 use crate::shared::{self, SLICE, Shared};
 
 /// Numbers an event or row takes: due, interval (or the classifier's cadence), changedAt, urgentAt, demandPeriod, version,
@@ -762,16 +763,17 @@ pub fn walk_rows(
                 return Some(Err(err));
             }
             let end = batch.ends.len().min(i + SLICE);
-            std::hint::black_box(keeper.warm(batch.to_warm(i..end, numbers)));
             with_routes(keeper, &names, |keeper, routes| {
+                let mut rows: SmallVec<[WalkedRow<'_>; SLICE]> = SmallVec::new();
                 for at in i..end {
-                    let packed = batch.get(at, numbers, routes);
-                    if packed.kind == 0 {
-                        keeper.walk_row(packed.hash, packed.key, &packed.row, packed.judge, packed.version);
+                    let Packed { key, hash, kind, row, judge, version } = batch.get(at, numbers, routes);
+                    if kind == 0 {
+                        rows.push(WalkedRow { key, hash, row, judge, version });
                     } else {
                         keeper.walk_malformed();
                     }
                 }
+                keeper.walk_rows(&rows);
             });
             i = end;
             (i == batch.ends.len()).then_some(Ok(()))

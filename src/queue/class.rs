@@ -86,7 +86,7 @@ pub struct Classes {
     hasher: RandomState,
     next_age: u64,
     routes: RouteNames,
-    /// The last one entered: the next row often goes there, too.
+    /// The last one found: the next row often goes there, too.
     last: ClassId,
 }
 
@@ -130,17 +130,28 @@ impl Classes {
         self.slot(id).filter(|class| class.age == age)
     }
 
-    /// The class of this key, made where there is none. It must get a row before anything else is asked.
-    pub fn enter(&mut self, key: ClassKey) -> ClassId {
-        if self.slot(self.last).is_some_and(|class| class.key == key) {
-            return self.last;
+    /// The class of this key, where there is one.
+    pub fn find(&mut self, key: &ClassKey) -> Option<ClassId> {
+        if self.slot(self.last).is_some_and(|class| class.key == *key) {
+            return Some(self.last);
         }
         let hash = self.hasher.hash_one(key.identity());
-        let same = |id: &ClassId| self.slot(*id).is_some_and(|class| class.key == key);
-        if let Some(&id) = self.by_key.find(hash, same) {
-            self.last = id;
+        let same = |id: &ClassId| self.slot(*id).is_some_and(|class| class.key == *key);
+        self.last = *self.by_key.find(hash, same)?;
+        Some(self.last)
+    }
+
+    /// The next class to be entered is likely this one.
+    pub fn expect(&mut self, id: ClassId) {
+        self.last = id;
+    }
+
+    /// The class of this key, made where there is none. It must get a row before anything else is asked.
+    pub fn enter(&mut self, key: ClassKey) -> ClassId {
+        if let Some(id) = self.find(&key) {
             return id;
         }
+        let hash = self.hasher.hash_one(key.identity());
         self.routes.hold(key.route);
         let class = Class { key, age: self.next_age, rows: 0, buckets: Buckets::default() };
         self.next_age += 1;

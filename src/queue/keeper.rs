@@ -584,7 +584,7 @@ impl Keeper {
         self.apply_hashed(hash, key, event, version)
     }
 
-    /// How keys are hashed for [`Self::apply_hashed`], [`Self::walk_row`] and [`Self::warm`]: a copy, to use without the queue.
+    /// How keys are hashed for [`Self::apply_hashed`], [`Self::walk_rows`] and [`Self::warm`]: a copy, to use without the queue.
     pub fn hasher(&self) -> KeyHasher {
         self.table.hasher()
     }

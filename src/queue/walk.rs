@@ -4,10 +4,14 @@
 
 use std::collections::HashSet;
 
-use super::keeper::{Changed, Judge, Keeper, Kind, Reader};
+use smallvec::SmallVec;
+
+use super::class::{ClassId, ClassKey};
+use super::keeper::{Changed, Judge, Keeper, Kind, Reader, WARMED};
 use super::late::Wrong;
 use super::row::Row;
-use super::table::{Mark, RowId};
+use super::table::{Mark, NONE, RowId};
+use super::time::Minute;
 use super::trust::WalkReport;
 use super::watch::Touch;
 
@@ -89,6 +93,28 @@ impl Walk {
     }
 }
 
+/// A row as a walk has read it.
+pub struct WalkedRow<'a> {
+    /// Its key.
+    pub key: &'a [u8],
+    /// The key's hash, by [`Keeper::hasher`].
+    pub hash: u64,
+    /// What it says.
+    pub row: Row,
+    /// Who judges it.
+    pub judge: Judge,
+    /// NaN where it has none.
+    pub version: f64,
+}
+
+/// What is found beforehand of a row that is most likely new.
+struct News {
+    owned: bool,
+    target: Option<(ClassKey, Minute)>,
+    /// The class that it comes to, where there is one already, and the minute.
+    place: Option<(ClassId, Minute)>,
+}
+
 /// What a walk came to: the report, and the keys that are kept although the walk did not see them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Walked {
@@ -148,13 +174,43 @@ impl Keeper {
         }
     }
 
-    /// A row as the walk has read it. `version` is NaN where it has none.
-    pub fn walk_row(&mut self, hash: u64, key: &[u8], row: &Row, judge: Judge, version: f64) {
-        let found = self.find_settled(hash, key);
-        let owned = match judge {
-            Judge::Rules => self.owns(key),
+    /// Rows as the walk has read them, one after the other; [`WARMED`] at most, or reading ahead is for nothing.
+    pub fn walk_rows(&mut self, rows: &[WalkedRow<'_>]) {
+        let mut read = self.warm(rows.iter().map(|row| (row.hash, row.row.due)));
+        let news: SmallVec<[Option<News>; WARMED]> = rows.iter().map(|row| self.news(row)).collect();
+        for news in news.iter().flatten() {
+            if let Some((id, minute)) = news.place {
+                read ^= self.table.warm_link(self.classes.get(id).buckets.get(minute).tail);
+            }
+        }
+        std::hint::black_box(read);
+        for (row, news) in rows.iter().zip(&news) {
+            self.take_walked(row, news.as_ref());
+        }
+    }
+
+    /// What a row comes to that is most likely not kept yet; `None` where it may well be.
+    fn news(&mut self, row: &WalkedRow<'_>) -> Option<News> {
+        if self.table.guess(row.hash) != NONE {
+            return None;
+        }
+        let owned = self.owns_walked(row);
+        let target = if owned { self.judge(row.key, &row.row, row.judge, None) } else { None };
+        let place = target.and_then(|(class, minute)| Some((self.classes.find(&class)?, minute)));
+        Some(News { owned, target, place })
+    }
+
+    fn owns_walked(&self, row: &WalkedRow<'_>) -> bool {
+        match row.judge {
+            Judge::Rules => self.owns(row.key),
             Judge::Host(said) => said.is_some(),
-        };
+        }
+    }
+
+    fn take_walked(&mut self, walked: &WalkedRow<'_>, news: Option<&News>) {
+        let &WalkedRow { key, hash, ref row, judge, version } = walked;
+        let found = self.find_settled(hash, key);
+        let owned = news.map_or_else(|| self.owns_walked(walked), |news| news.owned);
         let Some(walk) = &mut self.walk else { return };
         walk.report.scanned += 1;
         if owned {
@@ -168,7 +224,17 @@ impl Keeper {
             _ => {}
         }
         let (kind, id) = (walk.kind, walk.id);
-        let target = if owned { self.judge(key, row, judge, found) } else { None };
+        let target = match news {
+            // It is not known what another row of the same batch has done.
+            Some(news) if found.is_none() => {
+                if let Some((class, _)) = news.place {
+                    self.classes.expect(class);
+                }
+                news.target
+            }
+            _ if owned => self.judge(key, row, judge, found),
+            _ => None,
+        };
         let changed = self.change(hash, found, key, target, Kind::Repair);
         let gained = matches!(changed, Changed::Added(_)) && kind == WalkKind::Verify && self.is_gained(key);
         self.note_version(hash, changed.row(found), version);

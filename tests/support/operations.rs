@@ -664,11 +664,18 @@ fn walk(world: &mut World, draw: &mut Draw, host: bool) {
             world.begin_walk(kind);
         }
         _ => {
+            let mut rows = Vec::new();
             for _ in 0..1 + draw.below(10) {
                 let Some(key) = world.to_walk.pop_front() else { break };
                 let Some((row, judged, version)) = world.table.get(&key).cloned() else { continue };
-                world.walk_row(key, &row, &judged, if draw.once_in(6) { f64::NAN } else { version });
+                rows.push((key, row, judged, if draw.once_in(6) { f64::NAN } else { version }));
             }
+            if draw.once_in(8) && !rows.is_empty() {
+                // A walk that comes to a key twice, and finds it changed.
+                let (key, ..) = *draw.one_of(&rows.iter().collect::<Vec<_>>());
+                rows.push((key, row(draw, world.model.now.wall), judged(draw, host), f64::NAN));
+            }
+            world.walk_rows(&rows);
             if world.to_walk.is_empty() {
                 let most = draw.one_of(&[usize::MAX, 1, 2, 5]);
                 world.end_walk(0, most);
@@ -754,12 +761,14 @@ fn large_step(world: &mut World, draw: &mut Draw) {
             world.end_walk(0, 1 + draw.below(n / 4));
         }
         _ if world.model.walking() => {
+            let mut rows = Vec::new();
             for _ in 0..draw.below(n) {
                 let Some(key) = world.to_walk.pop_front() else { break };
                 if let Some((row, judged, version)) = world.table.get(&key).cloned() {
-                    world.walk_row(key, &row, &judged, version);
+                    rows.push((key, row, judged, version));
                 }
             }
+            world.walk_rows(&rows);
             if world.to_walk.is_empty() {
                 world.end_walk(0, 1 + draw.below(n / 4));
             }

@@ -12,7 +12,7 @@ use queue_keeper::queue::row::Row;
 use queue_keeper::queue::snapshot::{Restoring, SnapshotError};
 use queue_keeper::queue::time::Now;
 use queue_keeper::queue::trust::Phase;
-use queue_keeper::queue::walk::WalkKind;
+use queue_keeper::queue::walk::{WalkKind, WalkedRow};
 use serde_json::{Value, json};
 
 use super::naive::{Class, Expected, Judged, Key, KeyId, Model, Read, Said, Saved, State, Told};
@@ -121,16 +121,25 @@ impl World {
 
     /// Gives the keeper the host's verdict as the binding does: the route's name is held for the length of the call.
     fn judging<R>(&mut self, judged: &Judged, f: impl FnOnce(&mut Keeper, Judge) -> R) -> R {
+        let judge = self.judge(judged);
+        let result = f(&mut self.keeper, judge);
+        self.judged(judge);
+        result
+    }
+
+    fn judge(&mut self, judged: &Judged) -> Judge {
         match judged {
-            Judged::Rules => f(&mut self.keeper, Judge::Rules),
-            Judged::Host(None) => f(&mut self.keeper, Judge::Host(None)),
-            Judged::Host(Some(Said { route, cadence, carried })) => {
+            Judged::Rules => Judge::Rules,
+            Judged::Host(said) => Judge::Host(said.as_ref().map(|Said { route, cadence, carried }| {
                 let route = self.keeper.hold_route(route);
-                let said = Classified { route, cadence: *cadence, carried: *carried };
-                let result = f(&mut self.keeper, Judge::Host(Some(said)));
-                self.keeper.release_route(route);
-                result
-            }
+                Classified { route, cadence: *cadence, carried: *carried }
+            })),
+        }
+    }
+
+    fn judged(&mut self, judge: Judge) {
+        if let Judge::Host(Some(said)) = judge {
+            self.keeper.release_route(said.route);
         }
     }
 
@@ -321,12 +330,25 @@ impl World {
     }
 
     pub fn walk_row(&mut self, key: KeyId, row: &Row, judged: &Judged, version: f64) {
-        log!(self, "walk_row key {key} {row:?} {judged:?} version {version}");
+        self.walk_rows(&[(key, *row, judged.clone(), version)]);
+    }
+
+    pub fn walk_rows(&mut self, rows: &[(KeyId, Row, Judged, f64)]) {
+        for (key, row, judged, version) in rows {
+            log!(self, "walk_row key {key} {row:?} {judged:?} version {version}");
+        }
         let keys = self.keys.clone();
-        let bytes = &keys[key].bytes;
-        let hash = self.keeper.hasher().hash(bytes);
-        self.judging(judged, |keeper, judge| keeper.walk_row(hash, bytes, row, judge, version));
-        self.model.walk_row(key, row, judged, version);
+        let judges: Vec<Judge> = rows.iter().map(|(_, _, judged, _)| self.judge(judged)).collect();
+        let hasher = self.keeper.hasher();
+        let walked = rows.iter().zip(&judges).map(|((key, row, _, version), judge)| {
+            let key = &*keys[*key].bytes;
+            WalkedRow { key, hash: hasher.hash(key), row: *row, judge: *judge, version: *version }
+        });
+        self.keeper.walk_rows(&walked.collect::<Vec<_>>());
+        judges.into_iter().for_each(|judge| self.judged(judge));
+        for (key, row, judged, version) in rows {
+            self.model.walk_row(*key, row, judged, *version);
+        }
     }
 
     pub fn walk_malformed(&mut self) {
@@ -680,9 +702,13 @@ impl World {
         self.set_phase(Phase::Live, Some(false), None);
         for round in 0..2 {
             self.begin_walk(WalkKind::Verify);
-            while let Some(key) = self.to_walk.pop_front() {
-                let (row, judged, version) = self.table[&key].clone();
-                self.walk_row(key, &row, &judged, version);
+            for keys in std::mem::take(&mut self.to_walk).make_contiguous().chunks(64) {
+                let rows = keys.iter().map(|key| {
+                    let (row, judged, version) = self.table[key].clone();
+                    (*key, row, judged, version)
+                });
+                let rows: Vec<_> = rows.collect();
+                self.walk_rows(&rows);
             }
             self.reads.clear();
             assert!(self.end_walk(0, usize::MAX), "it is gone through in one");
