@@ -209,9 +209,13 @@ class QueueKeeper {
 
   #flush(packer = this.#packer) {
     if (packer.count === 0) return 0;
-    const { keys, numbers, count, routes } = packer;
+    const { keys, buffer, count, routes } = packer;
     packer.clear();
-    const applied = native.applyBatch(this.#handle, keys, numbers, count, routes);
+    const handle = this.#handle;
+    const applied =
+      routes === undefined
+        ? native.applyBatch(handle, keys, buffer, count)
+        : native.applyBatch(handle, keys, buffer, count, routes);
     if (++this.#batches >= REPORT_EVERY) this.#report();
     return applied;
   }
@@ -651,10 +655,10 @@ class Walk {
   }
 
   #send() {
-    const { keys, numbers, count, routes } = this.#packer;
+    const { keys, buffer, count, routes } = this.#packer;
     if (count === 0) return;
     this.#packer.clear();
-    native.walkRows(this.#handle(), this.#number, keys, numbers, count, routes);
+    native.walkRows(this.#handle(), this.#number, keys, buffer, count, routes);
   }
 
   /** @param {{partial?: boolean, unreadable?: number}} [end] */

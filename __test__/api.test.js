@@ -331,6 +331,49 @@ describe('odd keys and values', () => {
     assert.deepEqual(keysOf(keeper.claim(10).jobs), keys);
   });
 
+  test('alone, in a batch or in a walk, beside whatever else, a key is taken for what it is', () => {
+    // Cut down to a byte, one is another.
+    const units = [
+      'a',
+      '-',
+      '\0',
+      '\x01',
+      '\x7f',
+      '\x80',
+      'é',
+      'ÿ',
+      '\u0101',
+      '\u4e2d',
+      '\ud83d',
+      '\ude00',
+    ];
+    const every = new Set(['']);
+    for (const key of every) if (key.length < 3) for (const unit of units) every.add(key + unit);
+    const keys = [...every].sort();
+    /** @type {Record<string, (keeper: QueueKeeper) => void>} */
+    const ways = {
+      alone: (keeper) => {
+        for (const key of keys) keeper.applyAll([put(key)]);
+      },
+      buffered: (keeper) => {
+        for (const key of keys) keeper.apply(put(key));
+      },
+      together: (keeper) => {
+        keeper.applyAll(keys.map((key) => put(key)));
+      },
+      walked: (keeper) => {
+        const walk = keeper.beginWalk('load');
+        walk.rows(keys.map((cacheKey) => ({ cacheKey, ...DUE })));
+        walk.end();
+      },
+    };
+    for (const [way, take] of Object.entries(ways)) {
+      const keeper = manual();
+      take(keeper);
+      assert.deepEqual([...keeper.keys()].sort(), keys, way);
+    }
+  });
+
   /** @param {unknown} nextRenderTime */
   const kept = (nextRenderTime) => {
     const keeper = manual();

@@ -6,6 +6,7 @@ const fs = require('node:fs');
 const os = require('node:os');
 const path = require('node:path');
 const { after, before, describe, test } = require('node:test');
+const { inspect } = require('node:util');
 const { Worker } = require('node:worker_threads');
 const { QueueKeeper } = require('..');
 const { addonFile } = require('../lib/addon-file.js');
@@ -508,10 +509,32 @@ describe('every code can be met, on err.code', () => {
   test('E_ARGUMENT is what the addon says to a wrong argument that the package should have refused', () => {
     const addon = require(path.join(ROOT, addonFile()));
     assert.throws(() => addon.create('{'), withCode('E_ARGUMENT'));
+    const { handle } = addon.create('{}');
+    const buffer = new ArrayBuffer(64);
+    const detached = new ArrayBuffer(64);
+    structuredClone(detached, { transfer: [detached] });
+    for (const wrong of [
+      [handle, 'a', buffer, 2],
+      [handle, 'a', detached, 1],
+      [handle, 'a', new ArrayBuffer(7), 1],
+      [handle, 'a', new SharedArrayBuffer(64), 1],
+      [handle, 'a', new Float64Array(8), 1],
+      [handle, 'a', buffer, '1'],
+      [handle, 'a', buffer],
+      [handle, 1, buffer, 1],
+      [handle, 'a', buffer, 1, [1]],
+      ['1', 'a', buffer, 1],
+      [],
+    ]) {
+      assert.throws(() => addon.applyBatch(...wrong), withCode('E_ARGUMENT'), inspect(wrong));
+    }
+    const long = new Float64Array(8).fill(0, 0, 7).fill(2, 7);
+    assert.throws(() => addon.applyBatch(handle, 'a', long.buffer, 1), withCode('E_ARGUMENT'));
     assert.throws(
-      () => addon.applyBatch(addon.create('{}').handle, 'a', new Float64Array(8), 2),
+      () => addon.walkRows(handle, 1, 'a', new Float64Array(8), 1),
       withCode('E_ARGUMENT'),
     );
+    assert.throws(() => addon.applyBatch(0, 'a', buffer, 1), withCode('E_CLOSED'));
     assert.throws(() => addon.setPhase(addon.create('{}').handle, 'other'), withCode('E_ARGUMENT'));
   });
 

@@ -495,7 +495,7 @@ function crossings(bench) {
       packer.event(event);
       if (!packer.full) continue;
       for (let n = 0; n < packer.count; n++) packer.numbers[n * STRIDE + 6] = OTHER;
-      addon.applyBatch(owner.handle, packer.keys, packer.numbers, packer.count, undefined);
+      addon.applyBatch(owner.handle, packer.keys, packer.buffer, packer.count);
       packer.clear();
     }
     taken.push(((now() - at) / PORTION) * 1e6);

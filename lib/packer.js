@@ -56,6 +56,7 @@ class Packer {
   /** @param {number} capacity @param {Classify} [classify] */
   constructor(capacity, classify) {
     this.numbers = new Float64Array(capacity * STRIDE);
+    this.buffer = this.numbers.buffer;
     this.capacity = capacity;
     this.classify = classify;
     this.keys = '';

@@ -10,6 +10,8 @@ const HARMLESS = new Set([
   'map_err',
   'rejected',
   'scratch',
+  'unwrap_or',
+  'null_mut',
   'transpose',
   'from',
   'store',
@@ -38,7 +40,8 @@ function behind(code, open) {
 }
 
 /**
- * The functions that Node can call: those under `#[napi]`, and what napi calls when an object goes.
+ * The functions that Node can call: those under `#[napi]`, those without napi's wrapper and what calls them, and what napi calls
+ * when an object goes.
  *
  * @param {string} source
  * @returns {{ name: string, line: number, body: string }[]}
@@ -47,13 +50,13 @@ function exportsOf(source) {
   const code = bare(source);
   const found = [];
   const starts =
-    /#\[napi\b[^\]]*\]\s*(?:#\[[^\]]*\]\s*)*pub (?:async )?fn (\w+)|\bfn (finalize)\b/g;
+    /#\[napi\b[^\]]*\]\s*(?:#\[[^\]]*\]\s*)*pub (?:async )?fn (\w+)|\bfn (finalize)\b|\bfn (\w+)(?=\(\w+: &Arguments<'_>\) -> Result<f64>)|\bextern\s+fn (\w+)/g;
   for (const start of code.matchAll(starts)) {
     const at = /** @type {number} */ (start.index);
     const parameters = behind(code, code.indexOf('(', at + start[0].length));
     const open = code.indexOf('{', parameters);
     found.push({
-      name: start[1] ?? start[2],
+      name: start.slice(1).find((name) => name !== undefined) ?? '',
       line: code.slice(0, at).split('\n').length,
       body: code.slice(open + 1, behind(code, open) - 1),
     });

@@ -3,13 +3,14 @@
 //! Events and rows come packed: all keys in one string, and [`STRIDE`] numbers each. Rows go out the same way. No export lets
 //! a panic through: each runs inside [`call`] or [`boundary`].
 
+mod batch;
 mod copies;
 mod error;
 mod file;
+mod raw;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -17,28 +18,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ahash::RandomState;
-use napi::bindgen_prelude::{Float64ArraySlice, ObjectFinalize, PromiseRaw, ToNapiValue, Utf16String};
+use napi::bindgen_prelude::{Float64ArraySlice, Object, ObjectFinalize, PromiseRaw, ToNapiValue, Utf16String};
 use napi::{Env, JsString};
 use napi_derive::napi;
 use serde::Serialize;
 use smallvec::SmallVec;
 
+use self::batch::{Packed, STRIDE, unpack, unpacked, version_of};
 use self::error::{Code, Result, closed, error, failed, poisoned};
+use self::raw::Arguments;
 use crate::queue::claim::{Claim, Rows};
 use crate::queue::codec;
 use crate::queue::config::{Config, Patch};
-use crate::queue::keeper::{Classified, Event, Judge, Keeper, Outcome};
-use crate::queue::key::{KeyHasher, from_utf16, is_ascii, to_utf16};
+use crate::queue::keeper::{Event, Keeper, Outcome};
+use crate::queue::key::{KeyHasher, from_utf16, to_utf16};
 use crate::queue::lease::{Released, Token};
-use crate::queue::row::Row;
 use crate::queue::time::start_of;
 use crate::queue::trust::Phase;
 use crate::queue::walk::{WalkKind, Walked, WalkedRow};
 use crate::shared::{self, SLICE, Shared};
 
-/// Numbers an event or row takes: due, interval (or the classifier's cadence), changedAt, urgentAt, demandPeriod, version,
-/// what it is, and the length of its key in UTF-16 code units.
-const STRIDE: usize = 8;
 /// Keys that share one string on their way out: whoever keeps one of them keeps no more than these.
 const KEYS_A_STRING: usize = 64;
 /// Numbers before the rows that go out.
@@ -130,103 +129,6 @@ fn feeding<R>(number: u32, f: impl FnOnce(&mut Keeper) -> Result<R>) -> Result<R
         });
         done.map_err(failed)?
     })
-}
-
-/// An event or row on its way in.
-struct Packed<'a> {
-    key: &'a [u8],
-    hash: u64,
-    kind: u32,
-    row: Row,
-    judge: Judge,
-    version: f64,
-}
-
-/// What came in, unpacked up to the keys' hashes.
-struct Batch {
-    keys: Vec<u8>,
-    ends: Vec<usize>,
-    hashes: Vec<u64>,
-}
-
-impl Batch {
-    fn new(units: &[u16], numbers: &[f64], count: usize, hasher: &KeyHasher) -> Result<Batch> {
-        let short = || error(Code::Argument, "a batch is shorter than it says");
-        let mut batch = Batch {
-            keys: Vec::with_capacity(units.len()),
-            ends: Vec::with_capacity(count),
-            hashes: Vec::with_capacity(count),
-        };
-        // All at once where a unit is a byte, which is nearly always.
-        let ascii = is_ascii(units);
-        if ascii {
-            from_utf16(units, &mut batch.keys);
-        }
-        let (mut at, mut start) = (0, 0);
-        for numbers in numbers.chunks_exact(STRIDE).take(count) {
-            let next = at + numbers[7] as usize;
-            let units = units.get(at..next).ok_or_else(short)?;
-            if !ascii {
-                from_utf16(units, &mut batch.keys);
-            }
-            let end = if ascii { next } else { batch.keys.len() };
-            batch.hashes.push(hasher.hash(&batch.keys[start..end]));
-            batch.ends.push(end);
-            (at, start) = (next, end);
-        }
-        if batch.ends.len() < count { Err(short()) } else { Ok(batch) }
-    }
-
-    /// What [`Keeper::warm`] wants of some of them.
-    fn to_warm(&self, places: Range<usize>, numbers: &[f64]) -> impl Iterator<Item = (u64, f64)> + Clone {
-        let due = numbers[places.start * STRIDE..].iter().step_by(STRIDE);
-        self.hashes[places].iter().copied().zip(due.copied())
-    }
-
-    fn get<'a>(&'a self, i: usize, numbers: &[f64], routes: &[u32]) -> Packed<'a> {
-        let start = if i == 0 { 0 } else { self.ends[i - 1] };
-        let (row, judge, kind) = unpack(&numbers[i * STRIDE..][..STRIDE], routes);
-        Packed {
-            key: &self.keys[start..self.ends[i]],
-            hash: self.hashes[i],
-            kind,
-            row,
-            judge,
-            version: numbers[i * STRIDE + 5],
-        }
-    }
-}
-
-/// What the packed number "what it is" says: its lowest two bits are the kind, then flags, then the place of the route.
-const FROM_SITEMAP: u32 = 4;
-const HOST_JUDGED: u32 = 8;
-const CARRIED: u32 = 16;
-const REFUSED: u32 = 32;
-const ROUTE_SHIFT: u32 = 6;
-
-fn unpack(numbers: &[f64], routes: &[u32]) -> (Row, Judge, u32) {
-    let what = numbers[6] as u32;
-    let row = Row {
-        due: numbers[0],
-        interval: numbers[1],
-        changed_at: numbers[2],
-        urgent_at: numbers[3],
-        demand: numbers[4],
-        from_sitemap: what & FROM_SITEMAP != 0,
-    };
-    let judge = match routes.get((what >> ROUTE_SHIFT) as usize) {
-        _ if what & HOST_JUDGED == 0 => Judge::Rules,
-        Some(&route) if what & REFUSED == 0 => {
-            Judge::Host(Some(Classified { route, cadence: numbers[1], carried: what & CARRIED != 0 }))
-        }
-        _ => Judge::Host(None),
-    };
-    (row, judge, what & 3)
-}
-
-/// The version of a row on its way in; NaN where it has none.
-fn version_of(numbers: Option<&[f64]>) -> f64 {
-    numbers.and_then(|numbers| numbers.get(5)).copied().unwrap_or(f64::NAN)
 }
 
 /// Gives the route names of a batch numbers while `f` runs.
@@ -412,6 +314,23 @@ pub fn addon_version() -> Result<String> {
     boundary(|| Ok(env!("CARGO_PKG_VERSION").to_owned()))
 }
 
+/// What is called for every event, and every row of a walk.
+#[napi(module_exports)]
+pub fn hot_exports(mut exports: Object<'_>, env: Env) -> napi::Result<()> {
+    boundary(|| {
+        for (name, hot) in [("applyBatch", apply_batch as raw::Export), ("walkRows", walk_rows)] {
+            raw::export(&env, &mut exports, name, hot).map_err(|err| error(Code::Argument, err.reason.clone()))?;
+        }
+        Ok(())
+    })
+    .map_err(rejected)
+}
+
+/// The handle that a raw export is called on.
+fn raw_handle(arguments: &Arguments<'_>) -> Result<u32> {
+    Ok(arguments.number(0)? as u32)
+}
+
 /// A queue of its own.
 #[napi]
 pub fn create(config: String, manual: Option<f64>) -> Result<Owner> {
@@ -464,45 +383,43 @@ pub fn report_memory(env: &Env, handle: u32) -> Result<f64> {
     })
 }
 
-/// Applies a batch of events. Returns how many were applied; the others were ignored.
-#[napi]
-pub fn apply_batch(
-    handle: u32,
-    keys: Utf16String,
-    numbers: &[f64],
-    count: u32,
-    routes: Option<Vec<String>>,
-) -> Result<u32> {
-    call(handle, |native, shared| {
-        let batch = Batch::new(&keys, numbers, count as usize, &native.hasher)?;
-        let names = routes.unwrap_or_default();
-        let (mut i, mut applied) = (0, 0);
-        let done = shared.in_slices(|keeper| {
-            if let Err(err) = native.fed(keeper) {
-                return Some(Err(err));
-            }
-            let end = batch.ends.len().min(i + SLICE);
-            if end - i > 1 {
-                std::hint::black_box(keeper.warm(batch.to_warm(i..end, numbers)));
-            }
-            with_routes(keeper, &names, |keeper, routes| {
-                for at in i..end {
-                    let packed = batch.get(at, numbers, routes);
-                    let event = match packed.kind {
-                        0 => Event::Put(packed.row, packed.judge),
-                        1 => Event::Gone,
-                        2 => Event::Changed,
-                        _ => Event::Other,
-                    };
-                    let outcome = keeper.apply_hashed(packed.hash, packed.key, event, packed.version);
-                    applied += u32::from(outcome == Outcome::Applied);
+/// Applies a batch of events: handle, keys, numbers, count and, where a host has classified them, names of routes. Returns how many
+/// were applied; the others were ignored.
+fn apply_batch(arguments: &Arguments<'_>) -> Result<f64> {
+    call(raw_handle(arguments)?, |native, shared| {
+        let names = arguments.strings(4)?;
+        // SAFETY: from here on no JavaScript runs.
+        let numbers = unsafe { arguments.numbers(2) }?;
+        let count = arguments.number(3)? as usize;
+        unpacked(arguments, 1, numbers, count, &native.hasher, |batch| {
+            let (mut i, mut applied) = (0, 0);
+            let done = shared.in_slices(|keeper| {
+                if let Err(err) = native.fed(keeper) {
+                    return Some(Err(err));
                 }
+                let end = batch.len().min(i + SLICE);
+                if end - i > 1 {
+                    std::hint::black_box(keeper.warm(batch.to_warm(i..end)));
+                }
+                with_routes(keeper, &names, |keeper, routes| {
+                    for at in i..end {
+                        let packed = batch.get(at, routes);
+                        let event = match packed.kind {
+                            0 => Event::Put(packed.row, packed.judge),
+                            1 => Event::Gone,
+                            2 => Event::Changed,
+                            _ => Event::Other,
+                        };
+                        let outcome = keeper.apply_hashed(packed.hash, packed.key, event, packed.version);
+                        applied += u32::from(outcome == Outcome::Applied);
+                    }
+                });
+                i = end;
+                (i == batch.len()).then_some(Ok(()))
             });
-            i = end;
-            (i == batch.ends.len()).then_some(Ok(()))
-        });
-        done.map_err(failed)??;
-        Ok(applied)
+            done.map_err(failed)??;
+            Ok(applied.into())
+        })
     })
 }
 
@@ -744,41 +661,38 @@ fn begun(shared: &Shared, epoch: u64, load: bool) -> Result<f64> {
     begun.map_err(failed)?
 }
 
-/// Rows as a walk has read them. A kind other than 0 is a row whose key cannot be read.
-#[napi]
-pub fn walk_rows(
-    handle: u32,
-    walk: f64,
-    keys: Utf16String,
-    numbers: &[f64],
-    count: u32,
-    routes: Option<Vec<String>>,
-) -> Result<()> {
-    call(handle, |native, shared| {
-        let batch = Batch::new(&keys, numbers, count as usize, &native.hasher)?;
-        let names = routes.unwrap_or_default();
-        let mut i = 0;
-        let done = shared.in_slices(|keeper| {
-            if let Err(err) = native.fed(keeper).and_then(|()| the_walk(keeper, walk)) {
-                return Some(Err(err));
-            }
-            let end = batch.ends.len().min(i + SLICE);
-            with_routes(keeper, &names, |keeper, routes| {
-                let mut rows: SmallVec<[WalkedRow<'_>; SLICE]> = SmallVec::new();
-                for at in i..end {
-                    let Packed { key, hash, kind, row, judge, version } = batch.get(at, numbers, routes);
-                    if kind == 0 {
-                        rows.push(WalkedRow { key, hash, row, judge, version });
-                    } else {
-                        keeper.walk_malformed();
-                    }
+/// Rows as a walk has read them: handle, walk, then as [`apply_batch`]. A kind other than 0 is a row whose key cannot be read.
+fn walk_rows(arguments: &Arguments<'_>) -> Result<f64> {
+    call(raw_handle(arguments)?, |native, shared| {
+        let names = arguments.strings(5)?;
+        let walk = arguments.number(1)?;
+        // SAFETY: see `apply_batch`.
+        let numbers = unsafe { arguments.numbers(3) }?;
+        let count = arguments.number(4)? as usize;
+        unpacked(arguments, 2, numbers, count, &native.hasher, |batch| {
+            let mut i = 0;
+            let done = shared.in_slices(|keeper| {
+                if let Err(err) = native.fed(keeper).and_then(|()| the_walk(keeper, walk)) {
+                    return Some(Err(err));
                 }
-                keeper.walk_rows(&rows);
+                let end = batch.len().min(i + SLICE);
+                with_routes(keeper, &names, |keeper, routes| {
+                    let mut rows: SmallVec<[WalkedRow<'_>; SLICE]> = SmallVec::new();
+                    for at in i..end {
+                        let Packed { key, hash, kind, row, judge, version } = batch.get(at, routes);
+                        if kind == 0 {
+                            rows.push(WalkedRow { key, hash, row, judge, version });
+                        } else {
+                            keeper.walk_malformed();
+                        }
+                    }
+                    keeper.walk_rows(&rows);
+                });
+                i = end;
+                (i == batch.len()).then_some(Ok(count as f64))
             });
-            i = end;
-            (i == batch.ends.len()).then_some(Ok(()))
-        });
-        done.map_err(failed)?
+            done.map_err(failed)?
+        })
     })
 }
 

@@ -1,0 +1,183 @@
+//! Exports without napi's wrapper, for what is called for every event: to keep track of borrowed arguments, the wrapper takes locks
+//! and memory for each call, half of what a call costs.
+
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::ptr;
+
+use napi::bindgen_prelude::{FromNapiValue, JsObjectValue, Object, Unknown, sys};
+use napi::{Env, JsError};
+
+use super::boundary;
+use super::error::{Code, Error, Result, error};
+
+/// Arguments that a call may have.
+const MOST: usize = 6;
+
+/// What a call of JavaScript's came with. Lives no longer than the call.
+pub struct Arguments<'call> {
+    env: sys::napi_env,
+    values: [sys::napi_value; MOST],
+    given: usize,
+    call: PhantomData<&'call ()>,
+}
+
+/// An export: what it returns is a number.
+pub type Export = fn(&Arguments<'_>) -> Result<f64>;
+
+/// Makes `export` callable by this name.
+pub fn export(env: &Env, exports: &mut Object<'_>, name: &str, export: Export) -> napi::Result<()> {
+    let mut made = ptr::null_mut();
+    // SAFETY: `env` is alive while a module is registered, `name` is as long as it says, and `made` outlives the call.
+    let status = unsafe {
+        let name_at = name.as_ptr().cast();
+        sys::napi_create_function(
+            env.raw(),
+            name_at,
+            name.len() as isize,
+            Some(called),
+            export as *mut c_void,
+            &mut made,
+        )
+    };
+    napi::check_status!(status)?;
+    // SAFETY: `made` is a value of this scope.
+    let function = unsafe { Unknown::from_napi_value(env.raw(), made) }?;
+    exports.set_named_property(name, function)
+}
+
+/// What Node calls.
+extern "C" fn called(env: sys::napi_env, info: sys::napi_callback_info) -> sys::napi_value {
+    boundary(|| {
+        boundary(|| returned(env, info)).or_else(|err| {
+            // SAFETY: `env` is that of the call under way.
+            unsafe { JsError::from(err).throw_into(env) };
+            Ok(ptr::null_mut())
+        })
+    })
+    .unwrap_or(ptr::null_mut())
+}
+
+fn returned(env: sys::napi_env, info: sys::napi_callback_info) -> Result<sys::napi_value> {
+    let (mut given, mut values, mut data) = (MOST, [ptr::null_mut(); MOST], ptr::null_mut());
+    // SAFETY: `env` and `info` are those of the call under way; there is room for as many values as `given` says, and those beyond
+    // the given ones are set to undefined.
+    ok(unsafe { sys::napi_get_cb_info(env, info, &mut given, values.as_mut_ptr(), ptr::null_mut(), &mut data) })?;
+    // SAFETY: only `export` makes a function of `called`, with an `Export` as its data.
+    let export = unsafe { std::mem::transmute::<*mut c_void, Export>(data) };
+    let number = export(&Arguments { env, values, given, call: PhantomData })?;
+    let mut returned = ptr::null_mut();
+    // SAFETY: `env` is that of the call under way, and `returned` outlives the call to Node.
+    ok(unsafe { sys::napi_create_double(env, number, &mut returned) })?;
+    Ok(returned)
+}
+
+#[inline]
+fn ok(status: sys::napi_status) -> Result<()> {
+    if status == sys::Status::napi_ok { Ok(()) } else { Err(wrong(status)) }
+}
+
+#[cold]
+fn wrong(status: sys::napi_status) -> Error {
+    error(Code::Argument, format!("an argument is not what it should be: status {status}"))
+}
+
+impl Arguments<'_> {
+    /// A number.
+    pub fn number(&self, at: usize) -> Result<f64> {
+        let mut number = 0.0;
+        // SAFETY: `env` and the value are of the call under way.
+        ok(unsafe { sys::napi_get_value_double(self.env, self.values[at], &mut number) })?;
+        Ok(number)
+    }
+
+    /// Strings; none where there is no such argument. May run JavaScript where it is not an array of strings.
+    pub fn strings(&self, at: usize) -> Result<Vec<String>> {
+        if at >= self.given {
+            return Ok(Vec::new());
+        }
+        // SAFETY: `env` and the value are of the call under way.
+        let strings = unsafe { Option::<Vec<String>>::from_napi_value(self.env, self.values[at]) };
+        strings.map(Option::unwrap_or_default).map_err(|err| error(Code::Argument, err.reason.clone()))
+    }
+
+    /// The numbers in an `ArrayBuffer`. (Of a typed array, Node asks in turn for each of its kinds.)
+    ///
+    /// # Safety
+    ///
+    /// Sound where nothing writes to the buffer, detaches or resizes it while the slice lives: where no JavaScript runs meanwhile. No
+    /// other thread has its memory: one that is shared is no `ArrayBuffer`, and is refused.
+    pub unsafe fn numbers(&self, at: usize) -> Result<&[f64]> {
+        let (mut data, mut bytes) = (ptr::null_mut(), 0);
+        // SAFETY: `env` and the value are of the call under way.
+        ok(unsafe { sys::napi_get_arraybuffer_info(self.env, self.values[at], &mut data, &mut bytes) })?;
+        let data = data.cast::<f64>();
+        // One that has been detached has no memory.
+        if data.is_null() || !data.is_aligned() {
+            return Ok(&[]);
+        }
+        // SAFETY: V8 has said where the buffer's bytes are and how many; the caller promises that they stay there, unchanged.
+        Ok(unsafe { std::slice::from_raw_parts(data, bytes / size_of::<f64>()) })
+    }
+
+    /// Reads a string into `text`.
+    pub fn text(&self, at: usize, text: &mut Text) -> Result<()> {
+        let value = self.values[at];
+        let mut bytes = 0;
+        // SAFETY: `env` and the value are of the call under way; without room only the length in UTF-8 is asked for.
+        ok(unsafe { sys::napi_get_value_string_utf8(self.env, value, ptr::null_mut(), 0, &mut bytes) })?;
+        // A terminator is written, too.
+        text.bytes.clear();
+        text.bytes.reserve(bytes + 1);
+        let mut units = 0;
+        // SAFETY: there is room for `bytes` bytes and the terminator, and `units` of them are written.
+        unsafe {
+            let room = text.bytes.as_mut_ptr().cast();
+            ok(sys::napi_get_value_string_latin1(self.env, value, room, bytes + 1, &mut units))?;
+            text.bytes.set_len(units);
+        }
+        // As many code units as bytes of UTF-8: each is an ASCII character, and latin1 has kept what it is. Of any other it has
+        // not: it cuts code units down to a byte.
+        text.ascii = units == bytes;
+        if text.ascii {
+            return Ok(());
+        }
+        text.units.clear();
+        text.units.reserve(units + 1);
+        let mut written = 0;
+        // SAFETY: there is room for `units` code units and the terminator, and `written` of them are written.
+        unsafe {
+            ok(sys::napi_get_value_string_utf16(self.env, value, text.units.as_mut_ptr(), units + 1, &mut written))?;
+            text.units.set_len(written);
+        }
+        Ok(())
+    }
+}
+
+/// A string that was read, and the room for the next.
+#[derive(Default)]
+pub struct Text {
+    bytes: Vec<u8>,
+    units: Vec<u16>,
+    ascii: bool,
+}
+
+/// What a string consists of.
+pub enum Read<'a> {
+    /// ASCII characters alone: its bytes are its WTF-8.
+    Ascii(&'a [u8]),
+    /// Any UTF-16 code units.
+    Units(&'a [u16]),
+}
+
+impl Text {
+    /// What was read last.
+    pub fn read(&self) -> Read<'_> {
+        if self.ascii { Read::Ascii(&self.bytes) } else { Read::Units(&self.units) }
+    }
+
+    /// Bytes of room.
+    pub fn room(&self) -> usize {
+        self.bytes.capacity() + self.units.capacity() * size_of::<u16>()
+    }
+}
