@@ -19,7 +19,7 @@ use crate::queue::time::Now;
 pub const SLICE: usize = 64;
 
 /// How long we work before we offer the CPU to others.
-const BREATH: Duration = Duration::from_millis(1);
+const BREATH: Duration = Duration::from_millis(2);
 
 /// What keeps long work from standing in the way of others: a thread that wakes, be it that of JavaScript or one that its garbage collector
 /// waits for, is otherwise let at the CPU only when ours has had its whole time slice, 4 ms and more.

@@ -1,0 +1,98 @@
+'use strict';
+// By how much a thread is held up, without what other programs do to it: Linux tells for each thread how long it ran, and how long it was
+// ready to run and had no CPU. Elsewhere both are 0.
+
+const fs = require('node:fs');
+const { PerformanceObserver } = require('node:perf_hooks');
+
+/** @typedef {{ ran: number, waited: number }} Share  ms */
+
+/** @param {string} thread below /proc @returns {Share} */
+function shareOf(thread) {
+  try {
+    const told = fs.readFileSync(`/proc/${thread}/schedstat`, 'latin1').split(' ');
+    return { ran: Number(told[0]) / 1e6, waited: Number(told[1]) / 1e6 };
+  } catch {
+    return { ran: 0, waited: 0 };
+  }
+}
+
+/** The threads of this process that do long work for the queue, and may have its lock. */
+function workers() {
+  try {
+    const threads = fs.readdirSync('/proc/self/task').map((thread) => `self/task/${thread}`);
+    return threads.filter((thread) =>
+      fs.readFileSync(`/proc/${thread}/comm`, 'latin1').startsWith('tokio'),
+    );
+  } catch {
+    return [];
+  }
+}
+
+/**
+ * CPU time of this thread while it does nothing but wait for a job, ms.
+ * @template T @param {() => Promise<T>} job @returns {Promise<{ ms: number, result: T }>}
+ */
+async function ranDuring(job) {
+  // What a thread ran is told of the last tick, unless it has slept since.
+  const sleep = () => new Promise((resolve) => setTimeout(resolve, 5));
+  await sleep();
+  const before = shareOf('thread-self').ran;
+  const result = await job();
+  await sleep();
+  return { ms: shareOf('thread-self').ran - before, result };
+}
+
+/**
+ * The longest call while a job is under way, a call every ms, ms: without V8's collections, and without the time that
+ * this thread had no CPU, or slept while a thread that may have the lock had none.
+ * @template T @param {() => Promise<T>} job @param {() => void} call
+ * @returns {Promise<{ ms: number, told: string, calls: number, result: T }>}
+ */
+async function longestCall(job, call) {
+  /** @type {{ startTime: number, duration: number }[]} */
+  const collections = [];
+  const observer = new PerformanceObserver((list) => collections.push(...list.getEntries()));
+  observer.observe({ entryTypes: ['gc'] });
+  const long = [];
+  let calls = 0;
+  let done = false;
+  const under = job().finally(() => {
+    done = true;
+  });
+  while (!done) {
+    // It sleeps in between: where CPUs are few, the job gets on.
+    await new Promise((resolve) => setTimeout(resolve, 1));
+    const threads = workers();
+    const others = threads.map((thread) => shareOf(thread).waited);
+    const before = shareOf('thread-self').waited;
+    const from = performance.now();
+    call();
+    const to = performance.now();
+    calls++;
+    const waited = shareOf('thread-self').waited - before;
+    if (to - from - waited < 1) continue;
+    const other = threads.map((thread, i) => shareOf(thread).waited - others[i]);
+    long.push({ from, to, waited, held: Math.max(0, ...other) });
+  }
+  const result = await under;
+  // The observer is told of a collection in a later turn.
+  for (let i = 0; i < 3; i++) await new Promise((resolve) => setImmediate(resolve));
+  observer.disconnect();
+  let longest = { ms: 0, told: 'under 1 ms' };
+  for (const { from, to, waited, held } of long) {
+    let collected = 0;
+    for (const { startTime, duration } of collections)
+      collected += Math.max(0, Math.min(to, startTime + duration) - Math.max(from, startTime));
+    const ms = to - from - waited - collected - held;
+    if (ms <= longest.ms) continue;
+    const [all, ...parts] = [to - from, waited, collected, held].map((ms) => ms.toFixed(1));
+    longest = {
+      ms,
+      told: `${all} ms, ${parts[0]} of them without a CPU, ${parts[1]} collecting, and ${parts[2]} another was without a CPU`,
+    };
+  }
+  return { ...longest, calls, result };
+}
+
+module.exports = { longestCall, ranDuring };
