@@ -17,6 +17,7 @@
 mod number;
 mod table;
 mod train;
+mod trie;
 
 pub use train::{Trainer, learn};
 
@@ -29,21 +30,25 @@ const FIRST_LEAD: u8 = FIRST_NUMBER + number::LEADS;
 /// First bytes that name a symbol, alone or with a second byte.
 const NAMES: usize = 256 - FIRST_LEAD as usize;
 
-/// Bytes of symbols that a codec read from outside may have: more than any that was learnt.
-const MOST_BYTES: usize = 1 << 20;
+/// First bytes given to two-byte codes at most, each good for 256 symbols.
+const MAX_LEADS: usize = 14;
+const MAX_SYMBOLS: usize = MAX_LEADS * 256;
+/// Bytes of all symbols together, not counting what they share: keeps a codec below 128 KiB.
+const MAX_BYTES: usize = 44 << 10;
+
+/// What a two-byte code is more than the number of its symbol.
+const LONG: u16 = 256 * (FIRST_LEAD as u16 - 1);
 
 /// An immutable symbol table: turns keys into codes and back, exactly, whatever the key's bytes.
 ///
 /// A code is at most twice as long as its key. A codec takes at most 128 KiB.
 pub struct Codec {
-    /// The symbols; a name is the code itself, one byte or (from 256) two, high byte first.
+    /// The symbols and the lone bytes, numbered by their codes: the one byte, or from 256 on the two less [`LONG`].
     table: Table,
     /// By byte: the code of a lone byte; 0: none, so it is escaped.
     lone: Box<[u8; 256]>,
     /// First bytes that take a second one to name a symbol.
     leads: u8,
-    /// By first byte, then from 256 by lead and second byte: the symbol; one of length 0 where there is none.
-    spans: Vec<Span>,
 }
 
 /// What one code stands for.
@@ -57,38 +62,31 @@ enum Word {
 impl Codec {
     /// From a table not yet finished.
     fn new(mut table: Table, lone: Box<[u8; 256]>, leads: u8) -> Codec {
-        let mut spans = vec![Span::default(); 256 + 256 * usize::from(leads)];
-        let mut bytes = vec![];
-        let before = table.bytes().len();
-        for (byte, code) in lone.iter().enumerate().filter(|(_, code)| **code != 0) {
-            spans[usize::from(*code)] = Span::new(before + bytes.len(), 1);
-            bytes.push(byte as u8);
-        }
-        table.finish(&bytes);
-        for rank in 0..table.len() as u16 {
-            let name = usize::from(table.name(rank));
-            let place = if name < 256 { name } else { 256 + name - 256 * usize::from(FIRST_LEAD) };
-            spans[place] = table.span(rank);
-        }
-        Codec { table, lone, leads, spans }
+        let named = lone.iter().zip(0..).filter(|(code, _)| **code != 0);
+        table.finish(named.map(|(code, byte)| (u16::from(*code), byte)));
+        Codec { table, lone, leads }
     }
 
     /// Appends the code of `key` to `out`: the same key always gives the same code, at most twice as long.
     pub fn encode(&self, key: &[u8], out: &mut Vec<u8>) {
-        let mut rest = key;
-        while let Some((step, length)) = step(&self.table, rest) {
+        let mut at = 0;
+        while let Some((step, length)) = step(&self.table, key, at) {
             match step {
-                Step::Number => number::encode(&rest[..length], FIRST_NUMBER, out),
-                Step::Symbol(rank) => match self.table.name(rank) {
-                    name @ ..256 => out.push(name as u8),
-                    name => out.extend_from_slice(&name.to_be_bytes()),
-                },
-                Step::Byte => match self.lone[usize::from(rest[0])] {
-                    0 => out.extend_from_slice(&[ESCAPE, rest[0]]),
-                    name => out.push(name),
+                Step::Number => number::encode(&key[at..], length, FIRST_NUMBER, out),
+                Step::Symbol(number) => {
+                    // Both bytes, then cut: one or two cannot be predicted.
+                    let two = number > 255;
+                    let code = if two { number + LONG } else { number << 8 };
+                    let keep = out.len() + 1 + usize::from(two);
+                    out.extend_from_slice(&code.to_be_bytes());
+                    out.truncate(keep);
+                }
+                Step::Byte => match self.lone[usize::from(key[at])] {
+                    0 => out.extend_from_slice(&[ESCAPE, key[at]]),
+                    code => out.push(code),
                 },
             }
-            rest = &rest[length..];
+            at += length;
         }
     }
 
@@ -138,10 +136,12 @@ impl Codec {
     pub fn write(&self, out: &mut Vec<u8>) {
         out.push(self.leads);
         out.extend_from_slice(&*self.lone);
-        out.extend_from_slice(&(self.table.len() as u16).to_le_bytes());
-        for rank in 0..self.table.len() as u16 {
-            let symbol = self.table.symbol(rank);
-            out.extend_from_slice(&self.table.name(rank).to_le_bytes());
+        let numbers = self.table.sorted();
+        out.extend_from_slice(&(numbers.len() as u16).to_le_bytes());
+        for number in numbers {
+            let symbol = self.table.symbol(number);
+            let code = if number < 256 { number } else { number + LONG };
+            out.extend_from_slice(&code.to_le_bytes());
             out.push(symbol.len() as u8);
             out.extend_from_slice(symbol);
         }
@@ -151,7 +151,10 @@ impl Codec {
     pub fn read(mut from: &[u8]) -> Option<Codec> {
         let mut take = |n: usize| from.split_off(..n);
         let leads = take(1)?[0];
-        let first_short = u16::from(FIRST_LEAD).checked_add(u16::from(leads)).filter(|first| *first < 256)?;
+        if usize::from(leads) > MAX_LEADS {
+            return None;
+        }
+        let first_short = u16::from(FIRST_LEAD + leads);
         let lone: Box<[u8; 256]> = Box::new(*take(256)?.first_chunk()?);
         let mut named = std::collections::HashSet::new();
         for name in lone.iter().filter(|name| **name != 0) {
@@ -160,27 +163,37 @@ impl Codec {
             }
         }
         let mut table = Table::default();
-        let mut last: &[u8] = &[];
-        for _ in 0..u16::from_le_bytes(*take(2)?.first_chunk()?) {
+        let (mut last, mut bytes): (&[u8], _) = (&[], 0);
+        let symbols = u16::from_le_bytes(*take(2)?.first_chunk()?);
+        if usize::from(symbols) > MAX_SYMBOLS {
+            return None;
+        }
+        for _ in 0..symbols {
             let name = u16::from_le_bytes(*take(2)?.first_chunk()?);
             let length = usize::from(take(1)?[0]);
             let symbol = take(length)?;
+            bytes += length;
             let named_well = match name.to_be_bytes() {
                 [0, _] => name >= first_short,
                 [lead, _] => lead >= FIRST_LEAD && u16::from(lead) < first_short,
             };
-            if !(2..=table::MAX_SYMBOL).contains(&length) || symbol <= last || !named_well || !named.insert(name) {
+            if !(2..=table::MAX_SYMBOL).contains(&length)
+                || bytes > MAX_BYTES
+                || symbol <= last
+                || !named_well
+                || !named.insert(name)
+            {
                 return None;
             }
-            table.push(symbol, name);
+            table.push(symbol, if name < 256 { name } else { name - LONG });
             last = symbol;
         }
-        (take(1).is_none() && table.bytes().len() <= MOST_BYTES).then(|| Codec::new(table, lone, leads))
+        take(1).is_none().then(|| Codec::new(table, lone, leads))
     }
 
     /// Bytes of heap that the codec holds.
     pub fn heap_bytes(&self) -> usize {
-        self.table.heap_bytes() + size_of_val(&*self.lone) + self.spans.capacity() * size_of::<Span>()
+        self.table.heap_bytes() + size_of_val(&*self.lone)
     }
 
     /// The word at `at` in `code` and where the next one starts; `None` at the end, and where the code is cut short.
@@ -194,7 +207,7 @@ impl Codec {
             let second = usize::from(code.get(at + 1).copied().unwrap_or(0));
             let place = if two { 256 + lead * 256 + second } else { usize::from(first) };
             let next = at + 1 + usize::from(two);
-            return (next <= code.len()).then(|| (Word::Symbol(self.spans[place]), next));
+            return (next <= code.len()).then(|| (Word::Symbol(self.table.span(place)), next));
         }
         if first == ESCAPE {
             return Some((Word::Escaped(*code.get(at + 1)?), at + 2));
@@ -211,23 +224,26 @@ enum Step {
     Byte,
     /// A run of digits, packed.
     Number,
-    /// The symbol of that rank.
+    /// The symbol of that number.
     Symbol(u16),
 }
 
-/// The first step of `text` and its length in bytes; `None` when there is no text.
+/// The step that `text` takes at `at`, and its length in bytes; `None` at the end.
 ///
 /// Greedy: a number, else the longest symbol. A shortest parse saved 1.5 % at most, for more than twice the time, since
 /// the trainer makes symbols that end where words end (`train::may_join`).
 #[inline(always)]
-fn step(table: &Table, text: &[u8]) -> Option<(Step, usize)> {
-    if text.first()?.is_ascii_digit() {
-        let digits = number::split(number::run(text));
+fn step(table: &Table, text: &[u8], at: usize) -> Option<(Step, usize)> {
+    if text.get(at)?.is_ascii_digit() {
+        let digits = number::split(number::run(&text[at..]));
         if digits > 0 {
             return Some((Step::Number, digits));
         }
     }
-    Some(table.longest(text).map_or((Step::Byte, 1), |(rank, length)| (Step::Symbol(rank), length)))
+    Some(match table.longest(text, at) {
+        (_, 0) => (Step::Byte, 1),
+        (number, length) => (Step::Symbol(number), length),
+    })
 }
 
 #[cfg(test)]

@@ -63,8 +63,33 @@ const FIRST: [(u8, u8); MAX_DIGITS + 1] =
     [(0, 0), (0, 0), (0, 0), (3, 0), (3, 0), (5, 4), (3, 0), (7, 6), (8, 7), (9, 13), (10, 14)];
 
 /// The length of the digit run at the start of `text`, at most [`MAX_DIGITS`].
+#[inline(always)]
 pub(super) fn run(text: &[u8]) -> usize {
-    text.iter().take(MAX_DIGITS).take_while(|b| b.is_ascii_digit()).count()
+    let Some(head) = text.first_chunk() else {
+        return text.iter().take(MAX_DIGITS).take_while(|b| b.is_ascii_digit()).count();
+    };
+    const EACH: u128 = u128::MAX / 255;
+    // A digit is 0 to 9 above b'0': what is more carries into its byte's top bit.
+    let digits = u128::from_le_bytes(*head) ^ (EACH * 0x30);
+    let others = (((digits & (EACH * 0x7F)) + EACH * 0x76) | digits) & (EACH * 0x80);
+    (others.trailing_zeros() as usize / 8).min(MAX_DIGITS)
+}
+
+/// The value of the `digits` digits, one at least, that `text` starts with.
+#[inline(always)]
+fn value(text: &[u8], digits: usize) -> u64 {
+    let (first, rest) = text[..digits].split_at(digits.min(8));
+    let eight = match text.first_chunk() {
+        // Moved to the end, with zeros before; then neighbours are added, a pair, two pairs and two fours at a time.
+        Some(eight) => {
+            let ones = (u64::from_le_bytes(*eight) << (64 - 8 * first.len())) & 0x0F0F_0F0F_0F0F_0F0F;
+            let twos = ones.wrapping_mul((10 << 8) | 1) >> 8 & 0x00FF_00FF_00FF_00FF;
+            let fours = twos.wrapping_mul(100 << 16 | 1) >> 16 & 0x0000_FFFF_0000_FFFF;
+            fours.wrapping_mul(10_000 << 32 | 1) >> 32
+        }
+        None => first.iter().fold(0, |value, b| value * 10 + u64::from(b - b'0')),
+    };
+    rest.iter().fold(eight, |value, b| value * 10 + u64::from(b - b'0'))
 }
 
 /// How much of a run of `digits` to pack into one code; 0 for runs too short.
@@ -72,15 +97,19 @@ pub(super) fn split(digits: usize) -> usize {
     usize::from(FIRST[digits.min(MAX_DIGITS)].0)
 }
 
-/// Appends the code of `digits`, a slice of a length that [`split`] gave. `base` is the first number lead byte.
-pub(super) fn encode(digits: &[u8], base: u8, out: &mut Vec<u8>) {
-    let (width, lead) = FIRST[digits.len()];
-    debug_assert_eq!(usize::from(width), digits.len());
+/// Appends the code of the `digits` digits, as many as [`split`] gave, that `text` starts with. `base` is the first
+/// number lead byte.
+#[inline(always)]
+pub(super) fn encode(text: &[u8], digits: usize, base: u8, out: &mut Vec<u8>) {
+    let (width, lead) = FIRST[digits];
+    debug_assert_eq!(usize::from(width), digits);
     let payload = LEAD[usize::from(lead)].payload;
-    let value = digits.iter().fold(0u64, |v, b| v * 10 + u64::from(b - b'0'));
-    let bytes = value.to_le_bytes();
-    out.push(base + lead + bytes[payload]);
-    out.extend_from_slice(&bytes[..payload]);
+    let value = value(text, digits).to_le_bytes();
+    let end = out.len() + 1 + payload;
+    out.push(base + lead + value[payload]);
+    // As many as any width takes, then cut: costs less than a copy of any size.
+    out.extend_from_slice(&value[..4]);
+    out.truncate(end);
 }
 
 /// Reads the number whose lead byte is the `lead`th and whose payload `rest` starts with: its digit count, its value,
@@ -134,13 +163,35 @@ mod tests {
     }
 
     #[test]
+    fn a_run_ends_at_any_byte_but_a_digit_wherever_the_text_ends() {
+        for digits in 0..=MAX_DIGITS {
+            for b in (0..=255u8).filter(|b| !b.is_ascii_digit()) {
+                let text = [&b"9081726354"[..digits], &[b], &b"0".repeat(16)].concat();
+                for end in digits..text.len() {
+                    assert_eq!(run(&text[..end]), digits, "{text:?}");
+                }
+            }
+        }
+        assert_eq!(run(&b"7".repeat(40)), MAX_DIGITS);
+    }
+
+    #[test]
+    fn a_value_does_not_depend_on_what_follows_its_digits() {
+        for digits in 1..=MAX_DIGITS {
+            let text = [&b"9081726354"[..digits], &[0xFF; 16]].concat();
+            let wanted = text[..digits].iter().fold(0, |value, b| value * 10 + u64::from(b - b'0'));
+            (digits..text.len()).for_each(|end| assert_eq!(value(&text[..end], digits), wanted));
+        }
+    }
+
+    #[test]
     fn every_width_round_trips_at_its_ends() {
         for w in &WIDTHS {
             let top = 10u64.pow(u32::from(w.digits)) - 1;
             for value in [0, 1, 9, top / 2, top - 1, top] {
                 let text = format!("{value:0width$}", width = usize::from(w.digits));
                 let mut code = vec![];
-                encode(text.as_bytes(), 100, &mut code);
+                encode(text.as_bytes(), text.len(), 100, &mut code);
                 assert_eq!(code.len(), 1 + usize::from(w.payload));
                 let (digits, read, used) = decode(code[0] - 100, &code[1..]).unwrap();
                 assert_eq!((digits, read, used), (text.len(), value, code.len() - 1));

@@ -1,5 +1,7 @@
-//! A sorted set of symbols (byte strings of 2 to [`MAX_SYMBOL`] bytes) that answers: which is the longest of them that
-//! a text starts with?
+//! A set of symbols (byte strings of 2 to [`MAX_SYMBOL`] bytes) that answers: which is the longest of them that a text
+//! starts with?
+
+use super::trie::Trie;
 
 /// The longest symbol, bytes: holds `https://www.some-host.co.uk/some/path/` as one.
 pub(super) const MAX_SYMBOL: usize = 64;
@@ -7,30 +9,16 @@ pub(super) const MAX_SYMBOL: usize = 64;
 /// Bytes readable past the start of any symbol, so that a comparison can load them blindly.
 pub(super) const LOAD: usize = 16;
 
-const NONE: u16 = u16::MAX;
-
-/// Lengths of heads: symbols that share one are looked through, so there must be few.
-const HEADS: [usize; 4] = [2, 3, 4, 8];
-
-/// Buckets of more symbols than this are searched by halves.
-const SCAN: u16 = 6;
-
-/// Symbols in ascending byte order; a symbol's place in it is its rank.
+/// Symbols, each called by a number that its owner gives it.
 #[derive(Default)]
 pub(super) struct Table {
     /// The symbols' bytes, one after the other; a symbol that starts the next one has no bytes of its own.
     bytes: Vec<u8>,
-    symbols: Vec<Symbol>,
-    /// The symbols by their first bytes, as many as [`HEADS`] says, the most that each of them has.
-    heads: [Heads; HEADS.len()],
-}
-
-struct Symbol {
-    span: Span,
-    /// The longest other symbol that this one starts with, or [`NONE`].
-    parent: u16,
-    /// What the symbol is called in a code; the owner's.
-    name: u16,
+    /// By number; one of length 0 where there is none.
+    spans: Vec<Span>,
+    /// The numbers in the order of the symbols, until they are findable.
+    order: Vec<u16>,
+    trie: Trie,
 }
 
 /// Where a symbol's bytes are: offset << 8 | length.
@@ -64,21 +52,6 @@ impl Span {
             _ => text.starts_with(&bytes[offset..offset + length]),
         }
     }
-
-    /// Whether the symbol sorts before `text`, or is it.
-    #[inline(always)]
-    fn not_after(self, text: &[u8], bytes: &[u8]) -> bool {
-        let (offset, length) = (self.offset(), self.length());
-        if let (Some(head), Some(symbol)) = (text.first_chunk::<LOAD>(), bytes[offset..].first_chunk::<LOAD>()) {
-            let head = u128::from_be_bytes(*head);
-            // Cut by its length, a shorter symbol sorts by the zeros after it: not after any text that it starts.
-            let symbol = (u128::from_le_bytes(*symbol) & MASK[length.min(LOAD)]).swap_bytes();
-            if head != symbol {
-                return symbol < head;
-            }
-        }
-        &bytes[offset..offset + length] <= text
-    }
 }
 
 /// By length: which bits of a blind load count.
@@ -94,44 +67,33 @@ const MASK: [u128; LOAD + 1] = {
 
 impl Table {
     /// Adds a symbol that sorts after all before it.
-    pub(super) fn push(&mut self, symbol: &[u8], name: u16) {
+    pub(super) fn push(&mut self, symbol: &[u8], number: u16) {
         debug_assert!((2..=MAX_SYMBOL).contains(&symbol.len()));
-        let mut parent = self.len().checked_sub(1).map_or(NONE, |last| last as u16);
-        let mut shared = 0;
-        if parent != NONE && symbol.starts_with(self.symbol(parent)) {
-            shared = self.symbol(parent).len();
-        }
-        while parent != NONE && !symbol.starts_with(self.symbol(parent)) {
-            parent = self.symbols[usize::from(parent)].parent;
-        }
-        let span = Span::new(self.bytes.len() - shared, symbol.len());
+        let last = self.order.last().map_or(&[][..], |last| self.symbol(*last));
+        let shared = if symbol.starts_with(last) { last.len() } else { 0 };
+        self.set(number, Span::new(self.bytes.len() - shared, symbol.len()));
         self.bytes.extend_from_slice(&symbol[shared..]);
-        self.symbols.push(Symbol { span, parent, name });
+        self.order.push(number);
     }
 
-    /// Makes the symbols findable and appends `more` to the bytes; none may be pushed after.
-    pub(super) fn finish(&mut self, more: &[u8]) {
-        let mut buckets = HEADS.map(|_| Vec::<Bucket>::new());
-        for rank in 0..self.len() as u16 {
-            let symbol = self.symbol(rank);
-            let place = HEADS.iter().rposition(|n| *n <= symbol.len()).expect("a symbol has two bytes");
-            let head = head(symbol, HEADS[place]);
-            let buckets = &mut buckets[place];
-            match buckets.last_mut() {
-                Some(last) if last.head == head => last.to = rank + 1,
-                _ => buckets.push(Bucket { head, from: rank, to: rank + 1 }),
-            }
+    /// Makes the symbols findable; none may be pushed after. `lone` are bytes with numbers of their own, not to be found.
+    pub(super) fn finish(&mut self, lone: impl Iterator<Item = (u16, u8)>) {
+        let order = std::mem::take(&mut self.order);
+        self.trie = Trie::new(&order.iter().map(|number| (self.symbol(*number), *number)).collect::<Vec<_>>());
+        for (number, byte) in lone {
+            self.set(number, Span::new(self.bytes.len(), 1));
+            self.bytes.push(byte);
         }
-        self.heads = buckets.map(|b| Heads::new(&b));
-        self.bytes.reserve_exact(more.len() + LOAD);
-        self.bytes.extend_from_slice(more);
         self.bytes.extend_from_slice(&[0; LOAD]);
         self.bytes.shrink_to_fit();
-        self.symbols.shrink_to_fit();
+        self.spans.shrink_to_fit();
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.symbols.len()
+    fn set(&mut self, number: u16, span: Span) {
+        if self.spans.len() <= usize::from(number) {
+            self.spans.resize(usize::from(number) + 1, Span::default());
+        }
+        self.spans[usize::from(number)] = span;
     }
 
     #[inline(always)]
@@ -139,168 +101,109 @@ impl Table {
         &self.bytes
     }
 
-    pub(super) fn span(&self, rank: u16) -> Span {
-        self.symbols[usize::from(rank)].span
+    /// One of length 0 where there is none.
+    #[inline(always)]
+    pub(super) fn span(&self, number: usize) -> Span {
+        self.spans.get(number).copied().unwrap_or_default()
     }
 
-    pub(super) fn name(&self, rank: u16) -> u16 {
-        self.symbols[usize::from(rank)].name
-    }
-
-    pub(super) fn symbol(&self, rank: u16) -> &[u8] {
-        let span = self.span(rank);
+    pub(super) fn symbol(&self, number: u16) -> &[u8] {
+        let span = self.span(number.into());
         &self.bytes[span.offset()..][..span.length()]
+    }
+
+    /// The numbers of all symbols, in the order of these.
+    pub(super) fn sorted(&self) -> Vec<u16> {
+        let mut numbers: Vec<u16> = (0..self.spans.len() as u16).filter(|n| self.symbol(*n).len() > 1).collect();
+        numbers.sort_unstable_by_key(|n| self.symbol(*n));
+        numbers
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
         self.bytes.capacity()
-            + self.symbols.capacity() * size_of::<Symbol>()
-            + self
-                .heads
-                .iter()
-                .map(|h| h.buckets.capacity() * size_of::<Bucket>() + h.filter.capacity() * 8)
-                .sum::<usize>()
+            + self.spans.capacity() * size_of::<Span>()
+            + self.order.capacity() * 2
+            + self.trie.heap_bytes()
     }
 
-    /// The last of the symbols `from..to` that does not sort after `text`.
-    ///
-    /// All between a prefix of the text and the text start with that prefix, so the longest symbol that the text starts
-    /// with is this one or an ancestor of it.
-    fn not_after(&self, from: u16, to: u16, text: &[u8]) -> Option<u16> {
-        let (mut low, mut high) = (from, to);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if self.symbols[usize::from(middle)].span.not_after(text, &self.bytes) {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        (low > from).then(|| low - 1)
-    }
-
-    /// The rank and length of the longest symbol that `text` starts with.
-    #[inline]
-    pub(super) fn longest(&self, text: &[u8]) -> Option<(u16, usize)> {
-        HEADS.iter().zip(&self.heads).rev().filter(|(n, _)| **n <= text.len()).find_map(|(n, heads)| {
-            let (from, to) = heads.find(head(text, *n))?;
-            // A longer prefix of the text sorts after a shorter one: the last to fit is the longest.
-            let mut rank = to - 1;
-            if to - from > SCAN {
-                rank = self.not_after(from, to, text)?;
-                while rank != NONE {
-                    let symbol = &self.symbols[usize::from(rank)];
-                    if symbol.span.starts(text, &self.bytes) {
-                        return Some((rank, symbol.span.length()));
-                    }
-                    rank = symbol.parent;
-                }
-                return None;
-            }
-            loop {
-                let span = self.symbols[usize::from(rank)].span;
-                if span.starts(text, &self.bytes) {
-                    return Some((rank, span.length()));
-                }
-                if rank == from {
-                    return None;
-                }
-                rank -= 1;
-            }
-        })
-    }
-}
-
-/// The first `n` bytes of `text`, at most eight, as a number.
-#[inline(always)]
-fn head(text: &[u8], n: usize) -> [u32; 2] {
-    let head = match text.first_chunk::<8>() {
-        Some(bytes) => u64::from_le_bytes(*bytes) & (u64::MAX >> (64 - 8 * n)),
-        None => text[..n].iter().rev().fold(0, |head, byte| head << 8 | u64::from(*byte)),
-    };
-    [head as u32, (head >> 32) as u32]
-}
-
-/// The ranks of the symbols with one head; none where `from == to`.
-#[derive(Clone, Copy, Default)]
-struct Bucket {
-    /// In halves, so that a bucket takes twelve bytes.
-    head: [u32; 2],
-    from: u16,
-    to: u16,
-}
-
-/// Buckets by head: open addressing, three quarters full.
-#[derive(Default)]
-struct Heads {
-    buckets: Vec<Bucket>,
-    /// A bit for each hash that is there: most heads asked for are not, and a full table is slow to say so.
-    filter: Vec<u64>,
-}
-
-/// Bits of filter for each bucket.
-const FILTER: usize = 8;
-
-impl Heads {
-    fn new(all: &[Bucket]) -> Heads {
-        let mut heads = Heads {
-            buckets: vec![Bucket::default(); all.len() + all.len() / 3 + 1],
-            filter: vec![0; all.len() * FILTER / 64 + 1],
-        };
-        for bucket in all {
-            let bit = scale(bucket.head, heads.filter.len() * 64);
-            heads.filter[bit / 64] |= 1 << (bit % 64);
-            let mut at = scale(bucket.head, heads.buckets.len());
-            while heads.buckets[at].from != heads.buckets[at].to {
-                at = heads.after(at);
-            }
-            heads.buckets[at] = *bucket;
-        }
-        heads
-    }
-
+    /// The number and length of the longest symbol that `text` has at `at`; the length is 0 where there is none.
     #[inline(always)]
-    fn after(&self, at: usize) -> usize {
-        if at + 1 < self.buckets.len() { at + 1 } else { 0 }
+    pub(super) fn longest(&self, text: &[u8], at: usize) -> (u16, usize) {
+        let rest = &text[at..];
+        let (number, length) = self.trie.reach(rest, usize::MAX);
+        let length = usize::from(length);
+        if length == 0 {
+            return (0, 0);
+        }
+        let bytes = &self.bytes[self.span(number.into()).offset()..];
+        let differ = (load(text, at) ^ load_whole(bytes)) & MASK[length.min(LOAD)];
+        if differ != 0 || length > rest.len() {
+            return self.longest_within(text, at, number);
+        }
+        let mut end = length;
+        while end > LOAD {
+            if rest[..end].last_chunk::<LOAD>() != bytes[..end].last_chunk() {
+                return self.longest_within(text, at, number);
+            }
+            end -= LOAD;
+        }
+        (number, length)
     }
 
-    #[inline(always)]
-    fn find(&self, head: [u32; 2]) -> Option<(u16, u16)> {
-        let bit = scale(head, self.filter.len() * 64);
-        if self.filter.get(bit / 64)? >> (bit % 64) & 1 == 0 {
-            return None;
-        }
-        let mut at = scale(head, self.buckets.len());
-        loop {
-            let bucket = self.buckets[at];
-            if bucket.from == bucket.to {
-                return None;
+    /// [`longest`](Self::longest) where the text does not have all of the symbol that the trie leads to.
+    #[cold]
+    #[inline(never)]
+    fn longest_within(&self, text: &[u8], at: usize, reached: u16) -> (u16, usize) {
+        let span = self.span(reached.into());
+        let most = span.length().min(text.len() - at);
+        let mut shared = 0;
+        while shared < most {
+            let differ = load(text, at + shared) ^ load_whole(&self.bytes[span.offset() + shared..]);
+            shared += differ.trailing_zeros() as usize / 8;
+            if differ != 0 {
+                break;
             }
-            if bucket.head == head {
-                return Some((bucket.from, bucket.to));
-            }
-            at = self.after(at);
         }
+        let (number, length) = self.trie.reach(&text[at..], shared.min(most));
+        (number, length.into())
     }
 }
 
-/// A hash of `head`, below `size`: scaled, not masked, so that any size will do.
+/// The first [`LOAD`] of `bytes`.
 #[inline(always)]
-fn scale(head: [u32; 2], size: usize) -> usize {
-    let head = u64::from(head[0]) | u64::from(head[1]) << 32;
-    (((head.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) * size as u64) >> 32) as usize
+fn load_whole(bytes: &[u8]) -> u128 {
+    u128::from_le_bytes(*bytes.first_chunk().expect("bytes to load"))
+}
+
+/// [`LOAD`] bytes of `text` from `at`, which is in it; zeros after its end.
+#[inline(always)]
+fn load(text: &[u8], at: usize) -> u128 {
+    match text[at..].first_chunk::<LOAD>() {
+        Some(bytes) => u128::from_le_bytes(*bytes),
+        None => load_end(text, text.len() - at),
+    }
+}
+
+/// The last `n` bytes of `text`, fewer than [`LOAD`].
+#[inline(never)]
+fn load_end(text: &[u8], n: usize) -> u128 {
+    match text.last_chunk::<LOAD>() {
+        Some(bytes) => u128::from_le_bytes(*bytes) >> (8 * (LOAD - n)),
+        None => text[text.len() - n..].iter().rev().fold(0, |load, byte| load << 8 | u128::from(*byte)),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn table(symbols: &[&str]) -> Table {
         let mut sorted = symbols.to_vec();
         sorted.sort_unstable();
         let mut table = Table::default();
-        sorted.iter().for_each(|s| table.push(s.as_bytes(), 0));
-        table.finish(&[]);
+        sorted.iter().zip(0..).for_each(|(s, number)| table.push(s.as_bytes(), number));
+        table.finish([].into_iter());
         table
     }
 
@@ -321,8 +224,45 @@ mod tests {
         );
         for text in texts.iter().flat_map(|t| [t.clone(), format!("{t}~~~~~~~~~~~~~~~~")]) {
             let scan = symbols.iter().filter(|s| text.starts_with(*s)).max_by_key(|s| s.len());
-            let found = table.longest(text.as_bytes()).map(|(rank, _)| table.symbol(rank));
+            let found = match table.longest(text.as_bytes(), 0) {
+                (_, 0) => None,
+                (number, _) => Some(table.symbol(number)),
+            };
             assert_eq!(found, scan.map(|s| s.as_bytes()), "{text}");
+        }
+    }
+
+    /// A text that shares much with the others: one of few, cut, and maybe with another byte where loads and symbols end.
+    fn alike() -> impl Strategy<Value = Vec<u8>> {
+        let places = vec![0, 1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 48, 49, 62, 63];
+        let change = (prop::sample::select(places), prop::sample::select(b"\0ab/\xFF".to_vec()));
+        (0..3usize, 0..=70usize, prop::option::of(change)).prop_map(|(which, length, change)| {
+            let mut text: Vec<u8> = (0..length).map(|n| [b'a', b"ab/"[n % 3], 0][which]).collect();
+            if let Some((place, byte)) = change
+                && place < length
+            {
+                text[place] = byte;
+            }
+            text
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn longest_is_the_longest_of_symbols_that_share_long_heads_wherever_the_text_ends(
+            symbols in prop::collection::btree_set(alike(), 0..80),
+            texts in prop::collection::vec((alike(), 0..40usize, alike()), 1..80),
+        ) {
+            let symbols: Vec<_> = symbols.into_iter().filter(|s| (2..=MAX_SYMBOL).contains(&s.len())).collect();
+            let mut table = Table::default();
+            symbols.iter().zip(0..).for_each(|(symbol, number)| table.push(symbol, number));
+            table.finish([].into_iter());
+            for (before, at, text) in &texts {
+                let before = &before[..before.len().min(*at)];
+                let scan = symbols.iter().zip(0..).filter(|(s, _)| text.starts_with(s)).max_by_key(|(s, _)| s.len());
+                let found = table.longest(&[before, text].concat(), before.len());
+                prop_assert_eq!(found, scan.map_or((0, 0), |(s, number)| (number, s.len())));
+            }
         }
     }
 
@@ -333,7 +273,7 @@ mod tests {
 
     #[test]
     fn an_empty_table_finds_nothing() {
-        assert!(table(&[]).longest(b"anything").is_none());
-        assert!(Table::default().longest(b"anything").is_none());
+        assert_eq!(table(&[]).longest(b"anything", 0).1, 0);
+        assert_eq!(Table::default().longest(b"anything", 0).1, 0);
     }
 }

@@ -238,3 +238,49 @@ fn no_bytes_make_a_codec_that_panics() {
     }
     assert!(read > 100, "{read}: the others say nothing");
 }
+
+/// What `write` writes of a codec with these symbols, all with codes of two bytes.
+fn file(symbols: impl IntoIterator<Item = Vec<u8>>) -> Vec<u8> {
+    let symbols: std::collections::BTreeSet<_> = symbols.into_iter().collect();
+    let mut file = vec![symbols.len().div_ceil(256) as u8];
+    file.extend([0; 256]);
+    file.extend((symbols.len() as u16).to_le_bytes());
+    for (symbol, code) in symbols.iter().zip(u16::from(FIRST_LEAD) << 8..) {
+        file.extend(code.to_le_bytes());
+        file.push(symbol.len() as u8);
+        file.extend(symbol);
+    }
+    file
+}
+
+#[test]
+fn a_codec_read_from_any_file_takes_at_most_128_kib_and_round_trips() {
+    let mut random = Random(7);
+    let spread = |n: usize| (n * 37 % 256) as u8;
+    let files: [Vec<Vec<u8>>; 5] = [
+        (0..3584).map(|_| (0..12).map(|_| b'a' + random.below(2) as u8).collect()).collect(),
+        (0..3584).map(|_| random.bytes(12)).collect(),
+        (0..3584).map(|_| (0..12).map(|_| spread(random.below(64))).collect()).collect(),
+        (0..3584).map(|n| [vec![spread(n / 64), spread(random.below(256))], random.bytes(10)].concat()).collect(),
+        (2..=64).flat_map(|n| [vec![b'a'; n], [vec![b'a'; n - 1], vec![b'b']].concat()]).collect(),
+    ];
+    for symbols in files {
+        let codec = Codec::read(&file(symbols.clone())).expect("within the bounds");
+        assert!(codec.heap_bytes() <= 128 << 10, "{}", codec.heap_bytes());
+        for _ in 0..200 {
+            let key: Vec<u8> = (0..4).flat_map(|_| symbols[random.below(symbols.len())].clone()).collect();
+            assert_round_trip(&codec, &key);
+        }
+    }
+}
+
+#[test]
+fn a_file_with_more_than_any_codec_learns_is_refused() {
+    let numbered = |n: u16| [&n.to_be_bytes()[..], b"-symbol"].concat();
+    assert!(Codec::read(&file((0..3584).map(numbered))).is_some());
+    assert!(Codec::read(&file((0..3585).map(numbered))).is_none());
+    assert!(Codec::read(&file((0..60_000).map(numbered))).is_none());
+    let long = |n: u16| [&n.to_be_bytes()[..], &[b'-'; 62]].concat();
+    assert!(Codec::read(&file((0..704).map(long))).is_some());
+    assert!(Codec::read(&file((0..705).map(long))).is_none());
+}

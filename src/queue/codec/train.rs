@@ -19,7 +19,7 @@ use std::mem;
 use std::ops::{Bound, Range};
 
 use super::table::{MAX_SYMBOL, Table};
-use super::{Codec, FIRST_LEAD, NAMES, Step, step};
+use super::{Codec, FIRST_LEAD, MAX_BYTES, MAX_LEADS, MAX_SYMBOLS, NAMES, Step, step};
 
 /// The sample is full at this many keys or bytes.
 const SAMPLE_KEYS: usize = 4096;
@@ -30,12 +30,6 @@ const SAMPLE_KEY: usize = 512;
 
 /// Rounds of joining: a symbol holds up to 2^4 units.
 const ROUNDS: u32 = 4;
-
-/// First bytes given to two-byte codes at most, each good for 256 symbols.
-const MAX_LEADS: usize = 14;
-const MAX_SYMBOLS: usize = MAX_LEADS * 256;
-/// Bytes of all symbols together, not counting what they share: keeps a codec below 128 KiB.
-const MAX_BYTES: usize = 44 << 10;
 
 /// Units and pairs told apart at most: what a sample of noise could fill memory with.
 const MAX_UNITS: usize = 16 << 10;
@@ -80,7 +74,7 @@ pub struct Trainer {
     /// Bytes of the keys of `units` and `chosen`.
     boxed: usize,
     table: Table,
-    /// By rank in `table`.
+    /// By rank, which is what a symbol is called in `table`.
     symbols: Vec<Symbol>,
     lone: Box<[Symbol; 256]>,
     /// Neighbours in this round's parse: below 256 a lone byte, from there on 256 + the rank of a symbol.
@@ -287,14 +281,15 @@ impl Trainer {
         };
         self.work += ENTRY;
         self.boxed -= text.len();
-        let name = if self.round > ROUNDS { self.names.name(symbol.count) } else { 0 };
-        self.table.push(&text, name);
+        let rank = self.symbols.len() as u16;
+        let number = if self.round > ROUNDS { self.names.number(symbol.count) } else { rank };
+        self.table.push(&text, number);
         self.symbols.push(Symbol { count: 0, ..symbol });
         Stage::Build
     }
 
     fn index(&mut self) -> Stage {
-        self.table.finish(&[]);
+        self.table.finish([].into_iter());
         for symbol in self.lone.iter_mut() {
             symbol.count = 0;
         }
@@ -310,7 +305,7 @@ impl Trainer {
         let text = &self.text[range];
         let mut at = 0;
         let mut before: Option<(u16, usize)> = None;
-        while let Some((step, length)) = step(&self.table, &text[at..]) {
+        while let Some((step, length)) = step(&self.table, text, at) {
             self.work += CUT;
             let from = at;
             at += length;
@@ -357,7 +352,7 @@ impl Trainer {
         self.counts.least(NAMES - MAX_LEADS, 0);
         self.gains.clear();
         for (rank, symbol) in self.symbols.iter().enumerate() {
-            self.gains.add(self.gain(*symbol), self.table.span(rank as u16).length());
+            self.gains.add(self.gain(*symbol), self.table.span(rank).length());
         }
         self.work = STEP_WORK;
         Stage::Weigh(None)
@@ -404,7 +399,7 @@ impl Trainer {
     }
 
     fn length_of(&self, half: u16) -> usize {
-        if half < 256 { 1 } else { self.table.span(half - 256).length() }
+        if half < 256 { 1 } else { self.table.span(usize::from(half) - 256).length() }
     }
 
     fn weigh(&mut self, mut after: Option<(u16, u16)>) -> Stage {
@@ -503,7 +498,7 @@ struct Namer {
 impl Namer {
     fn new(leads: usize, least: u32, ties: usize) -> Namer {
         let first = usize::from(FIRST_LEAD);
-        Namer { leads: leads as u8, least, ties, next_short: (first + leads) as u16, next_long: (first << 8) as u16 }
+        Namer { leads: leads as u8, least, ties, next_short: (first + leads) as u16, next_long: 256 }
     }
 
     fn short(&mut self, count: u32) -> Option<u8> {
@@ -517,7 +512,7 @@ impl Namer {
         Some(name)
     }
 
-    fn name(&mut self, count: u32) -> u16 {
+    fn number(&mut self, count: u32) -> u16 {
         self.short(count).map_or_else(
             || {
                 self.next_long += 1;
