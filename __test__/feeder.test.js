@@ -10,7 +10,7 @@ const { standBy } = require('../lib/arbiter.js');
 const { Feeder } = require('../lib/feeder.js');
 const { openTable, startWriter } = require('../lib/standalone/table.js');
 const { assertKeeperEqualsTable } = require('./support/compare.js');
-const { longestTurn } = require('./support/turns.js');
+const { longestTurn } = require('./support/held-up.js');
 const { until } = require('./support/until.js');
 
 const MINUTE = 60_000;

@@ -43,6 +43,67 @@ async function ranDuring(job) {
   return { ms: shareOf('thread-self').ran - before, result };
 }
 
+/** V8's collections from here on: `end` once no more is to be heard of them, then `within` says how many ms of a time they took. */
+function collections() {
+  /** @type {{ startTime: number, duration: number }[]} */
+  const all = [];
+  const observer = new PerformanceObserver((list) => all.push(...list.getEntries()));
+  observer.observe({ entryTypes: ['gc'] });
+  return {
+    async end() {
+      // The observer is told of a collection in a later turn.
+      for (let i = 0; i < 3; i++) await new Promise((resolve) => setImmediate(resolve));
+      observer.disconnect();
+    },
+    /** @param {number} from @param {number} to */
+    within(from, to) {
+      let ms = 0;
+      for (const { startTime, duration } of all)
+        ms += Math.max(0, Math.min(to, startTime + duration) - Math.max(from, startTime));
+      return ms;
+    },
+  };
+}
+
+/**
+ * The longest turn of the event loop while a job is under way, ms: without V8's collections, and without the time that this thread
+ * had no CPU.
+ * @template T @param {() => Promise<T>} job @returns {Promise<{ ms: number, told: string, result: T }>}
+ */
+async function longestTurn(job) {
+  const collected = collections();
+  /** @type {{ at: number, waited: number }[]} */
+  const moments = [];
+  const look = () => moments.push({ at: performance.now(), waited: shareOf('thread-self').waited });
+  let done = false;
+  const turn = () => {
+    look();
+    if (!done) setImmediate(turn);
+  };
+  look();
+  setImmediate(turn);
+  const result = await job().finally(() => {
+    look();
+    done = true;
+  });
+  await collected.end();
+  let longest = { ms: 0, told: 'none' };
+  for (let i = 1; i < moments.length; i++) {
+    const [from, to] = [moments[i - 1], moments[i]];
+    const parts = [to.waited - from.waited, collected.within(from.at, to.at)];
+    const ms = to.at - from.at - parts[0] - parts[1];
+    if (ms > longest.ms) longest = { ms, told: told(to.at - from.at, parts) };
+  }
+  return { ...longest, result };
+}
+
+/** @param {number} all ms @param {number[]} parts of them */
+function told(all, parts) {
+  const [waited, collecting, held] = parts.map((ms) => ms.toFixed(1));
+  const other = held === undefined ? '' : `, and ${held} another was without a CPU`;
+  return `${all.toFixed(1)} ms, ${waited} of them without a CPU, ${collecting} collecting${other}`;
+}
+
 /**
  * The longest call while a job is under way, a call every ms, ms: without V8's collections, and without the time that
  * this thread had no CPU, or slept while a thread that may have the lock had none.
@@ -50,10 +111,7 @@ async function ranDuring(job) {
  * @returns {Promise<{ ms: number, told: string, calls: number, result: T }>}
  */
 async function longestCall(job, call) {
-  /** @type {{ startTime: number, duration: number }[]} */
-  const collections = [];
-  const observer = new PerformanceObserver((list) => collections.push(...list.getEntries()));
-  observer.observe({ entryTypes: ['gc'] });
+  const collected = collections();
   const long = [];
   let calls = 0;
   let done = false;
@@ -76,23 +134,14 @@ async function longestCall(job, call) {
     long.push({ from, to, waited, held: Math.max(0, ...other) });
   }
   const result = await under;
-  // The observer is told of a collection in a later turn.
-  for (let i = 0; i < 3; i++) await new Promise((resolve) => setImmediate(resolve));
-  observer.disconnect();
+  await collected.end();
   let longest = { ms: 0, told: 'under 1 ms' };
   for (const { from, to, waited, held } of long) {
-    let collected = 0;
-    for (const { startTime, duration } of collections)
-      collected += Math.max(0, Math.min(to, startTime + duration) - Math.max(from, startTime));
-    const ms = to - from - waited - collected - held;
-    if (ms <= longest.ms) continue;
-    const [all, ...parts] = [to - from, waited, collected, held].map((ms) => ms.toFixed(1));
-    longest = {
-      ms,
-      told: `${all} ms, ${parts[0]} of them without a CPU, ${parts[1]} collecting, and ${parts[2]} another was without a CPU`,
-    };
+    const parts = [waited, collected.within(from, to), held];
+    const ms = to - from - parts.reduce((sum, part) => sum + part);
+    if (ms > longest.ms) longest = { ms, told: told(to - from, parts) };
   }
   return { ...longest, calls, result };
 }
 
-module.exports = { longestCall, ranDuring };
+module.exports = { longestCall, longestTurn, ranDuring };
