@@ -35,6 +35,8 @@ pub struct Rows {
     pub rows: Vec<DueRow>,
 }
 
+/// Rows listed at once.
+const LISTED: usize = 512;
 /// What most keys take, bytes: room made beforehand for this much each is seldom grown.
 const USUAL_KEY: usize = 128;
 
@@ -128,14 +130,18 @@ impl Keeper {
     pub fn top(&self, n: usize) -> Top {
         let mut top = Top { rows: Rows::with_room(n.min(self.due as usize)), ..Top::default() };
         let (table, classes, priority) = (&self.table, &self.classes, &self.config.priority);
-        for (row, place) in Merge::new(table, classes, priority, self.now.wall, self.minute, n) {
-            if top.rows.rows.len() >= n {
+        let mut merge = Merge::new(table, classes, priority, self.now.wall, self.minute);
+        while top.rows.rows.len() < n {
+            let listed = merge.list((n - top.rows.rows.len()).min(LISTED));
+            if listed.is_empty() {
                 break;
             }
-            if self.table.noted(row) && self.leases.peek(row) == Verdict::Leased {
-                top.skipped_leased += 1;
-            } else {
-                top.rows.push(self, row, place);
+            for (row, place) in listed {
+                if table.noted(row) && self.leases.peek(row) == Verdict::Leased {
+                    top.skipped_leased += 1;
+                } else {
+                    top.rows.push(self, row, place);
+                }
             }
         }
         top.complete = top.rows.rows.len() < n;
@@ -174,7 +180,7 @@ impl Keeper {
                 claim.held.push(HeldKey { key: table.key(row), misses, until });
             }
         };
-        for (row, place) in Merge::new(table, classes, &config.priority, now.wall, minute, n) {
+        for (row, place) in Merge::new(table, classes, &config.priority, now.wall, minute) {
             if granted.len() >= n {
                 break;
             }

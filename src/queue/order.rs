@@ -107,8 +107,7 @@ struct Head {
     class: ClassId,
 }
 
-/// Rows listed ahead, at most, and buckets whose rows are followed side by side.
-const AHEAD: usize = 512;
+/// Buckets whose rows are followed side by side.
 const ABREAST: usize = 32;
 
 /// The due rows, best first. Costs one look at each class that has anything due, then a few steps a minute bucket;
@@ -120,31 +119,18 @@ pub struct Merge<'a> {
     now: f64,
     minute: Minute,
     heads: BinaryHeap<Head>,
-    /// A bucket of which only a part was listed, the next of its rows, and how many there are.
+    /// The bucket under way, the next of its rows, and how many there are.
     rest: Option<(Head, RowId, usize)>,
-    /// How many rows are listed next.
-    wanted: usize,
-    listed: Vec<(RowId, Place)>,
-    /// How many of them have been handed out.
-    taken: usize,
 }
 
 impl<'a> Merge<'a> {
-    /// The rows due in `minute` or before, at `now` ms. `wanted` is how many will likely be asked for.
-    pub fn new(
-        table: &'a Table,
-        classes: &'a Classes,
-        priority: &'a Priority,
-        now: f64,
-        minute: Minute,
-        wanted: usize,
-    ) -> Self {
+    /// The rows due in `minute` or before, at `now` ms.
+    pub fn new(table: &'a Table, classes: &'a Classes, priority: &'a Priority, now: f64, minute: Minute) -> Self {
         let heads: Vec<Head> = classes
             .due_by(minute)
             .map(|(id, first)| Head { place: place_of(classes.get(id), priority, first, now), class: id })
             .collect();
-        let (listed, wanted) = (Vec::new(), wanted.clamp(1, AHEAD));
-        Merge { table, classes, priority, now, minute, heads: heads.into(), rest: None, wanted, listed, taken: 0 }
+        Merge { table, classes, priority, now, minute, heads: heads.into(), rest: None }
     }
 
     /// The next bucket, its first row, and how many there are. The next one of its class takes its place.
@@ -161,19 +147,18 @@ impl<'a> Merge<'a> {
         Some((Head { place, class }, bucket.head, bucket.rows as usize))
     }
 
-    /// Lists the next rows, of several buckets side by side: where a row is has to be read from the one before it in its bucket,
-    /// and so the waits for memory of all of them overlap.
-    fn list(&mut self) {
-        self.listed.clear();
-        self.taken = 0;
+    /// The next rows, `most` of them at most; none at the end. For whoever wants many: several buckets are followed side by side, as where
+    /// a row is has to be read from the one before it in its bucket, and so the waits for memory of all of them overlap.
+    pub fn list(&mut self, most: usize) -> Vec<(RowId, Place)> {
+        let mut listed = Vec::with_capacity(most);
         // Of each bucket the next row, and the places in the list where its rows go.
         let mut chains: SmallVec<[(RowId, Range<usize>); ABREAST]> = SmallVec::new();
         let mut cut = None;
-        while self.listed.len() < self.wanted && chains.len() < ABREAST {
+        while listed.len() < most && chains.len() < ABREAST {
             let Some((head, row, rows)) = self.rest.take().or_else(|| self.bucket()) else { break };
-            let from = self.listed.len();
-            let to = self.wanted.min(from + rows);
-            self.listed.resize(to, (NONE, head.place));
+            let from = listed.len();
+            let to = most.min(from + rows);
+            listed.resize(to, (NONE, head.place));
             chains.push((row, from..to));
             if to - from < rows {
                 cut = Some((head, rows - (to - from)));
@@ -186,17 +171,16 @@ impl<'a> Merge<'a> {
             for (row, places) in &mut chains {
                 if let Some(place) = places.next() {
                     read ^= self.table.warm_record(*row);
-                    self.listed[place].0 = *row;
+                    listed[place].0 = *row;
                     *row = self.table.next(*row);
                     more = true;
                 }
             }
         }
         std::hint::black_box(read);
-        // Whoever comes back passes over many.
-        self.wanted = AHEAD.min(self.wanted * 2);
         // It was the last: nothing comes between its rows.
         self.rest = cut.zip(chains.last()).map(|((head, rows), (row, _))| (head, *row, rows));
+        listed
     }
 }
 
@@ -209,12 +193,12 @@ impl Iterator for Merge<'_> {
     type Item = (RowId, Place);
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.taken == self.listed.len() {
-            self.list();
+        let (head, row, rows) = self.rest.take().or_else(|| self.bucket())?;
+        let place = head.place;
+        if rows > 1 {
+            self.rest = Some((head, self.table.next(row), rows - 1));
         }
-        let row = self.listed.get(self.taken).copied();
-        self.taken += usize::from(row.is_some());
-        row
+        Some((row, place))
     }
 }
 
