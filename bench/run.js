@@ -45,6 +45,8 @@ const { QueueKeeper } = require('..');
 
 const NAME = 'bench';
 const CLAIM = 20;
+/** A fleet of some hundred renderers. */
+const IN_FLIGHT = 4_000;
 /** Events made at once, and how many times before the other keeper's turn. */
 const PORTION = 128;
 const PORTIONS = 80;
@@ -575,7 +577,41 @@ async function claims(bench) {
       note: 'in JS: topK and a Map of leases',
     }),
     figure(`claim(${CLAIM}) p99`, 'us', times, { share: 0.99 }),
+    figure(`claim(${CLAIM}) p50, ${IN_FLIGHT} rows in flight`, 'us', claimsBehind(bench), {
+      note: 'each claim passes over them: they are the most overdue',
+    }),
   ];
+}
+
+/** Claims while many of the best rows are leased and not yet reported. @param {Bench} bench */
+function claimsBehind({ native, js, epoch }) {
+  const times = newRounds();
+  const value = { nextRenderTime: epoch + 24 * HOUR };
+  /** @param {{ key: string, token: number }[]} jobs */
+  const report = (jobs) => {
+    for (const { key, token } of jobs) {
+      native.apply({ type: 'put', id: key, value, version: nextVersion() });
+      native.release(key, token);
+      js?.apply(key, value);
+    }
+  };
+  const inFlight = native.claim(IN_FLIGHT).jobs;
+  const leases = new Set(inFlight.map((job) => job.key));
+  const skip = (/** @type {string} */ key) => leases.has(key);
+  for (let n = 0; n < 50; n++) {
+    const at = now();
+    const { jobs } = native.claim(CLAIM);
+    times.ours.push((now() - at) * 1000);
+    if (js) {
+      const at = now();
+      const { rows } = js.topK(CLAIM, { nowMs: Date.now(), ...PRIORITY, skip });
+      for (const { entry } of rows) leases.add(entry.cacheKey);
+      times.js.push((now() - at) * 1000);
+    }
+    report(jobs);
+  }
+  report(inFlight);
+  return times;
 }
 
 /** Each call after an event, so that nothing computed before can be handed out. @param {Bench} bench @returns {Promise<Figure[]>} */
