@@ -760,6 +760,19 @@ async function work(task) {
   port.postMessage({ role: task.role, samples, done, jobs, ms });
 }
 
+/**
+ * Until no thread of this process does anything: V8 gives memory back for a while after a collection, on threads of its own, and whoever
+ * touches new memory meanwhile waits for them.
+ */
+async function atRest() {
+  for (let busy = true; busy; ) {
+    const before = process.cpuUsage();
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    const { user, system } = process.cpuUsage(before);
+    busy = user + system > 5_000;
+  }
+}
+
 /** Saved and read back: for the time that it takes, and again with the event loop watched, which keeps a CPU busy. @param {Bench} bench @returns {Promise<Figure[]>} */
 async function snapshot(bench) {
   const { native } = bench;
@@ -778,8 +791,7 @@ async function snapshot(bench) {
   };
   /** @param {number} round @returns {(action: () => Promise<any>) => Promise<void>} */
   const watched = (round) => async (action) => {
-    bench.gc();
-    await breathe();
+    await atRest();
     const turn = await longestTurn(action);
     clock[round] = Math.max(clock[round] ?? 0, turn.clock);
     blocked.ours[round] = Math.max(blocked.ours[round] ?? 0, turn.ms);
