@@ -62,7 +62,7 @@ enum Word {
 impl Codec {
     /// From a table not yet finished.
     fn new(mut table: Table, lone: Box<[u8; 256]>, leads: u8) -> Codec {
-        let named = lone.iter().zip(0..).filter(|(code, _)| **code != 0);
+        let named = lone.iter().zip(0..=u8::MAX).filter(|(code, _)| **code != 0);
         table.finish(named.map(|(code, byte)| (u16::from(*code), byte)));
         Codec { table, lone, leads }
     }

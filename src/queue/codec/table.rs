@@ -175,7 +175,7 @@ fn load_whole(bytes: &[u8]) -> u128 {
     u128::from_le_bytes(*bytes.first_chunk().expect("bytes to load"))
 }
 
-/// [`LOAD`] bytes of `text` from `at`, which is in it; zeros after its end.
+/// [`LOAD`] bytes of `text` from `at`; zeros after its end.
 #[inline(always)]
 fn load(text: &[u8], at: usize) -> u128 {
     match text[at..].first_chunk::<LOAD>() {
@@ -188,7 +188,7 @@ fn load(text: &[u8], at: usize) -> u128 {
 #[inline(never)]
 fn load_end(text: &[u8], n: usize) -> u128 {
     match text.last_chunk::<LOAD>() {
-        Some(bytes) => u128::from_le_bytes(*bytes) >> (8 * (LOAD - n)),
+        Some(bytes) => u128::from_le_bytes(*bytes).checked_shr(8 * (LOAD - n) as u32).unwrap_or(0),
         None => text[text.len() - n..].iter().rev().fold(0, |load, byte| load << 8 | u128::from(*byte)),
     }
 }
@@ -269,6 +269,13 @@ mod tests {
     #[test]
     fn a_symbol_that_starts_the_next_takes_no_bytes() {
         assert_eq!(table(&["ab", "abc", "abcd"]).bytes().len(), 4 + LOAD);
+    }
+
+    #[test]
+    fn a_text_that_has_ended_has_no_symbol() {
+        for text in ["", "short", "no shorter than one load", "ends as the symbol begins: ab"] {
+            assert_eq!(table(&["ab"]).longest(text.as_bytes(), text.len()), (0, 0), "{text}");
+        }
     }
 
     #[test]
