@@ -20,7 +20,7 @@ use super::codec::Codec;
 use super::keeper::{Classified, Keeper};
 use super::key::is_wtf8;
 use super::records::{Arena, NONE, RowId};
-use super::row::Row;
+use super::row::{Row, given};
 use super::rules::{Ruled, Rules};
 use super::table::NewKey;
 use super::time::Minute;
@@ -32,6 +32,8 @@ pub const FORMAT: u32 = 1;
 const FRAME: usize = 64 * 1024;
 /// Buckets whose rows are followed side by side.
 const ABREAST: usize = 32;
+/// Rows of each of them between two breaths.
+const FOLLOWED: usize = 256;
 /// Records looked at between two breaths: more than a chunk has, since a scan begins with the chunk anew.
 const SCANNED: usize = 16_384;
 
@@ -157,16 +159,18 @@ impl Keeper {
     /// Keeps the rows that [`Restoring::read_on`] has read, unless something newer is known of their keys.
     pub fn restore(&mut self, from: &mut Restoring) {
         let ClassKey { cadence, carried, from_sitemap, changed, urgent, demand, .. } = from.class.key;
-        let given = |yes: bool| if yes { 1.0 } else { f64::NAN };
+        let told = |yes: bool| if yes { 1.0 } else { f64::NAN };
         let row = Row {
             due: 0.0,
             interval: if carried { cadence } else { f64::NAN },
-            changed_at: given(changed),
-            urgent_at: given(urgent),
+            changed_at: told(changed),
+            urgent_at: told(urgent),
             demand,
             from_sitemap,
         };
         let host = self.config.classify.then(|| self.hold_route(&from.class.route));
+        // A host's classifier may have said of a row what no row says.
+        let carried = if host.is_some() { carried } else { given(row.interval) };
         // Not so where the configuration has changed since the keys were checked.
         let still_ruled = Arc::ptr_eq(&from.snapshot.rules, &self.rules);
         let mut last: Option<(Option<u32>, ClassKey)> = None;
@@ -243,10 +247,15 @@ fn put_frame(out: &mut dyn Write, frame: &[u8]) -> std::io::Result<()> {
 
 impl Image {
     /// Lists the rows of several buckets, a step in each at a time: where the next row is has to be read from the one before,
-    /// and so the waits of all of them overlap.
-    fn follow(&self, heads: impl Iterator<Item = RowId>, rows: &mut [Vec<RowId>; ABREAST]) {
+    /// and so the waits of all of them overlap. One may have all the rows there are.
+    fn follow(&self, heads: impl Iterator<Item = RowId>, rows: &mut [Vec<RowId>; ABREAST], breathe: &mut dyn FnMut()) {
         let mut heads: SmallVec<[RowId; ABREAST]> = heads.collect();
+        let mut steps = 0usize;
         while heads.iter().any(|row| *row != NONE) {
+            steps += 1;
+            if steps.is_multiple_of(FOLLOWED) {
+                breathe();
+            }
             for (row, list) in heads.iter_mut().zip(&mut *rows).filter(|(row, _)| **row != NONE) {
                 list.push(*row);
                 *row = self.arena.next(*row);
@@ -289,7 +298,7 @@ impl Image {
         let mut last_class = usize::MAX;
         let mut rows: [Vec<RowId>; ABREAST] = Default::default();
         for abreast in buckets.chunks(ABREAST) {
-            self.follow(abreast.iter().map(|bucket| bucket.2), &mut rows);
+            self.follow(abreast.iter().map(|bucket| bucket.2), &mut rows, breathe);
             for (&(_, minute, _, class), rows) in abreast.iter().zip(&mut rows) {
                 if class != last_class {
                     let (_, _, class_key, route) = &self.head.classes[class];
@@ -699,6 +708,35 @@ mod tests {
             let mut after = Vec::new();
             image.expect("it ends").write(&mut after, &mut || ()).expect("memory takes it");
             assert!(before == after);
+        }
+    }
+
+    #[test]
+    fn a_bucket_of_many_rows_is_followed_with_breaths_on_the_way() {
+        let mut keeper = Keeper::new(Config::default(), NOW);
+        for i in 0..5_000u32 {
+            keeper.apply(i.to_string().as_bytes(), Event::Put(Row::due_at(0.0), Judge::Rules), f64::NAN);
+        }
+        assert!(keeper.begin_image());
+        let image = std::iter::repeat_with(|| keeper.go_on_imaging()).find_map(|image| image).expect("it ends");
+        let head = image.arena.rows().into_iter().find(|row| image.arena.previous(*row) == NONE);
+        let (mut rows, mut breaths): ([Vec<RowId>; ABREAST], _) = Default::default();
+        image.follow(head.into_iter(), &mut rows, &mut || breaths += 1);
+        assert_eq!((rows[0].len(), breaths), (5_000, 5_000 / FOLLOWED));
+    }
+
+    #[test]
+    fn what_only_a_hosts_classifier_says_of_a_row_is_not_kept_by_rules() {
+        let config = Config { classify: true, ..Config::default() };
+        for cadence in [0.0, -1.0, f64::NAN, f64::INFINITY, 7.0] {
+            let mut keeper = Keeper::new(config.clone(), NOW);
+            let route = keeper.hold_route("a");
+            let said = Judge::Host(Some(Classified { route, cadence, carried: true }));
+            keeper.apply(b"https://a.com/", Event::Put(Row::due_at(0.0), said), f64::NAN);
+            let back = restored(&saved(&mut keeper)).expect("it is whole");
+            let (class, route, _) = back.describe(b"https://a.com/").expect("it is kept");
+            let wanted = if cadence == 7.0 { (true, 7.0) } else { (false, config.default_interval) };
+            assert_eq!((class.carried, class.cadence, route), (wanted.0, wanted.1, "unrouted"), "{cadence}");
         }
     }
 
