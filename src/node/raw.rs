@@ -108,6 +108,13 @@ impl Arguments<'_> {
     /// Sound where nothing writes to the buffer, detaches or resizes it while the slice lives: where no JavaScript runs meanwhile. No
     /// other thread has its memory: one that is shared is no `ArrayBuffer`, and is refused.
     pub unsafe fn numbers(&self, at: usize) -> Result<&[f64]> {
+        let mut unshared = false;
+        // SAFETY: `env` and the value are of the call under way.
+        ok(unsafe { sys::napi_is_arraybuffer(self.env, self.values[at], &mut unshared) })?;
+        if !unshared {
+            // Asked for its memory, Node from 22.21 on gives that of a shared one, too.
+            return Err(wrong(sys::Status::napi_arraybuffer_expected));
+        }
         let (mut data, mut bytes) = (ptr::null_mut(), 0);
         // SAFETY: `env` and the value are of the call under way.
         ok(unsafe { sys::napi_get_arraybuffer_info(self.env, self.values[at], &mut data, &mut bytes) })?;
