@@ -127,21 +127,19 @@ class Keys {
   /** @param {string[]} strings */
   constructor(strings) {
     this.strings = strings;
-    this.string = 0;
+    this.string = -1;
     this.start = 0;
-    this.count = 0;
   }
 
-  /** @param {number} end */
+  /** @param {number} end  where the key ends in its string; of the first in a string, -1 less that */
   next(end) {
-    if (this.count === 64) {
+    if (end < 0) {
       this.string++;
       this.start = 0;
-      this.count = 0;
+      end = -1 - end;
     }
     const key = this.strings[this.string].slice(this.start, end);
     this.start = end;
-    this.count++;
     return key;
   }
 }
@@ -259,8 +257,10 @@ class QueueKeeper {
     this.#all = null;
     let applied = 0;
     let malformed = 0;
+    // Counted, not asked at the end: a getter may have changed the array.
+    let i = 0;
     try {
-      for (let i = 0; i < events.length; i++) {
+      for (; i < events.length; i++) {
         if (packer.eventAt(events, i)) {
           if (packer.full || packer.keys.length >= BATCH_UNITS) applied += this.#flush(packer);
         } else {
@@ -273,7 +273,7 @@ class QueueKeeper {
       packer.clear();
       this.#all = packer;
     }
-    return { applied, ignored: events.length - applied - malformed, malformed };
+    return { applied, ignored: i - applied - malformed, malformed };
   }
 
   /** @param {number} rows */

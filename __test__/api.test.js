@@ -489,7 +489,6 @@ describe('what an event is made of never throws', () => {
       put('a', Object.defineProperty({ ...DUE }, 'demandPeriod', { get: boom })),
       Object.defineProperty(put('a'), 'version', { get: boom }),
       Object.defineProperty({ type: 'delete' }, 'id', { get: boom }),
-      put('a', { nextRenderTime: Object.assign(new Date(5), { getTime: boom }) }),
       new Proxy({}, { get: boom }),
       proxy,
       put('a', /** @type {any} */ (proxy)),
@@ -593,6 +592,65 @@ describe('what an event is made of never throws', () => {
     keeper.apply(nested('outer'));
     assert.equal(keeper.size, 301);
     keeper.validate();
+  });
+
+  test('a Date is what it is, whatever a getTime of its own says or does', () => {
+    const keeper = manual();
+    class Odd extends Date {
+      getTime() {
+        keeper.apply(put('inner'));
+        keeper.size;
+        return 0;
+      }
+      /** @returns {any} */
+      valueOf() {
+        throw new Error('never asked');
+      }
+    }
+    for (let i = 0; i < 5; i++) keeper.apply(put(`before ${i}`));
+    keeper.apply(put('outer', { nextRenderTime: new Odd(START + 7 * MINUTE) }));
+    assert.equal(keeper.describe('outer')?.dueAt, START + 7 * MINUTE);
+    assert.equal(keeper.size, 6);
+    assert.equal(trustOf(keeper).malformed, 0);
+    keeper.validate();
+  });
+
+  test('applyAll counts what it has been through, whatever becomes of the array, or its length', () => {
+    const keeper = manual();
+    /** @type {any[]} */
+    const events = [put('a', { nextRenderTime: START }), put('b'), put('c')];
+    Object.defineProperty(events[0].value, 'fromSitemap', {
+      get() {
+        events.length = 0;
+        return true;
+      },
+    });
+    assert.deepEqual(keeper.applyAll(events), { applied: 1, ignored: 0, malformed: 0 });
+    for (const length of [Number.NaN, -3, 2.5]) {
+      const odd = new Proxy([put('d'), put('e'), put('f')], {
+        get: (target, name) => (name === 'length' ? length : Reflect.get(target, name)),
+      });
+      const { applied, ignored, malformed } = keeper.applyAll(odd);
+      assert.deepEqual([applied, ignored, malformed], [length > 0 ? 3 : 0, 0, 0], `${length}`);
+    }
+    keeper.validate();
+  });
+
+  test('long keys come out as short ones do, alone, among others, and when they are held', () => {
+    const keeper = manual({ leases: { missLimit: 0, leaseMs: 1_000 } });
+    const long = (/** @type {number} */ i) => `${i} ${'é'.repeat(i % 3 ? 3 : 700_000)}${i}`;
+    const keys = ['', ...Array.from({ length: 150 }, (_, i) => (i % 9 ? `${i}` : long(i)))];
+    keeper.applyAll(keys.map((key) => put(key)));
+    assert.deepEqual(keysOf(keeper.topK(200).rows), keys);
+    assert.deepEqual(keysOf(keeper.claim(200).jobs), keys);
+    for (const key of keys) keeper.release(key);
+    keeper.setNow(START + MINUTE);
+    const { held, jobs } = keeper.claim(200);
+    assert.deepEqual(
+      [jobs.length, held.map((/** @type {{ key: string }} */ { key }) => key)],
+      [0, keys.slice(0, held.length)],
+    );
+    assert.ok(held.length > 64);
   });
 
   test('versions: an older event never overwrites a newer one, in every order', () => {

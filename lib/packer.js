@@ -16,6 +16,7 @@ const CARRIED = 16;
 const REFUSED = 32;
 const ROUTE_SHIFT = 6;
 
+const timeOf = Date.prototype.getTime;
 /** What a string may look like to be a due time: a decimal number. */
 const DECIMAL = /^\d+(\.\d+)?([eE][+-]?\d+)?$/;
 
@@ -33,8 +34,8 @@ function numberOf(value) {
 /** `nextRenderTime`: a Date and a numeric string, too. @param {unknown} value */
 function dueOf(value) {
   if (typeof value === 'string') return DECIMAL.test(value) ? Number(value) : Number.NaN;
-  // A Date of another realm is one, too.
-  return types.isDate(value) ? value.getTime() : numberOf(value);
+  // A Date of another realm is one, too. What it is, not what a method of its own says: that may be anything, and run anything.
+  return types.isDate(value) ? timeOf.call(value) : numberOf(value);
 }
 
 /** What was thrown, in words: anything may be. @param {unknown} thrown */

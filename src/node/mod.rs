@@ -40,6 +40,8 @@ use crate::shared::{self, SLICE, Shared};
 
 /// Keys that share one string on their way out: whoever keeps one of them keeps no more than these.
 const KEYS_A_STRING: usize = 64;
+/// Bytes of several keys in one string: V8 makes none of more than 512 MiB.
+const LONGEST_STRING: usize = 1 << 20;
 /// Numbers before the rows that go out.
 const HEAD: usize = 8;
 /// Numbers a row takes on its way out: end of its key, token or misses, due time or end of hold, score, flags.
@@ -167,26 +169,31 @@ fn parse<T: serde::de::DeserializeOwned>(json: &str) -> Result<T> {
         .map_err(|err| error(Code::Argument, format!("an option is not what it should be: {err}")))
 }
 
-/// The keys in `bytes`, each of which ends where `ends` says, in strings of [`KEYS_A_STRING`]. Tells `put` where each ends in its string.
+/// The keys in `bytes`, each of which ends where `ends` says, in strings of [`KEYS_A_STRING`] or, where they are long, fewer. Tells `put`
+/// where each ends in its string; of the first in a string, -1 less that.
 fn key_strings<'env>(
     env: &'env Env,
     bytes: &[u8],
-    ends: &[usize],
-    mut put: impl FnMut(usize, usize),
+    mut ends: &[usize],
+    mut put: impl FnMut(usize, f64),
 ) -> Result<Vec<JsString<'env>>> {
     let mut strings = Vec::with_capacity(ends.len().div_ceil(KEYS_A_STRING));
     let (mut start, mut at) = (0, 0);
-    for ends in ends.chunks(KEYS_A_STRING) {
-        let joined = &bytes[start..ends[ends.len() - 1]];
+    while !ends.is_empty() {
+        let most = start + LONGEST_STRING;
+        let some = ends.iter().take(KEYS_A_STRING).take_while(|end| **end <= most).count().max(1);
+        let (these, rest) = ends.split_at(some);
+        let joined = &bytes[start..these[some - 1]];
         let is_ascii = joined.is_ascii();
         let mut units = 0;
-        for &end in ends {
+        for (i, &end) in these.iter().enumerate() {
             let key = &bytes[start..end];
             units += if is_ascii { key.len() } else { utf16_len(key) };
-            put(at, units);
+            put(at, if i == 0 { -1.0 - units as f64 } else { units as f64 });
             (start, at) = (end, at + 1);
         }
         strings.push(text(env, joined)?);
+        ends = rest;
     }
     Ok(strings)
 }
@@ -444,7 +451,7 @@ pub fn top<'env>(env: &'env Env, handle: u32, n: f64, mut out: Float64ArraySlice
         out[2] = f64::from(u8::from(top.complete));
         out[3] = f64::from(u8::from(room < wanted && rows == room));
         let ends: Vec<usize> = top.rows.rows.iter().map(|row| row.key_end).collect();
-        key_strings(env, &top.rows.keys, &ends, |at, end| out[HEAD + at * OUT] = end as f64)
+        key_strings(env, &top.rows.keys, &ends, |at, end| out[HEAD + at * OUT] = end)
     })
 }
 
@@ -481,7 +488,7 @@ pub fn claim<'env>(
         out[5] = refused.map_or(0.0, |cause| cause as u8 as f64 + 1.0);
         out[6] = f64::from(status as u8);
         out[7] = expires_at;
-        key_strings(env, &keys, &ends, |at, end| out[HEAD + at * OUT] = end as f64)
+        key_strings(env, &keys, &ends, |at, end| out[HEAD + at * OUT] = end)
     })
 }
 
