@@ -4,6 +4,7 @@ const assert = require('node:assert/strict');
 const { spawn } = require('node:child_process');
 const { once } = require('node:events');
 const fs = require('node:fs');
+const net = require('node:net');
 const os = require('node:os');
 const path = require('node:path');
 const { after, before, beforeEach, describe, test } = require('node:test');
@@ -335,6 +336,17 @@ describe('a file that is not what it should be is refused by code, and nothing o
     );
     assert.equal((await keeper.saveSnapshot(file)).rows, 10, 'the next save is not busy');
   });
+});
+
+test('what is no file is neither replaced nor waited for', async () => {
+  const pipe = path.join(folder, 'no file');
+  const server = net.createServer().listen(pipe);
+  await once(server, 'listening');
+  const keeper = filled(10);
+  await assert.rejects(keeper.saveSnapshot(pipe), withCode('E_IO'));
+  await assert.rejects(keeper.loadSnapshot(pipe), withCode('E_IO'));
+  assert.ok(fs.lstatSync(pipe).isSocket());
+  server.close();
 });
 
 describe('saving and loading beside other work', () => {

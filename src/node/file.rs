@@ -20,6 +20,16 @@ fn unusable(what: &str, path: &Path, err: &io::Error) -> super::error::Error {
     error(Code::Io, format!("cannot {what} the snapshot {}: {err}", path.display()))
 }
 
+/// A device or a pipe is neither renamed over nor waited for.
+fn must_be_file(what: &str, path: &Path) -> Result<()> {
+    match fs::metadata(path) {
+        Ok(there) if !there.is_file() => {
+            Err(unusable(what, path, &io::Error::other("there is something that is no file")))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Files being written, and queues being written: one save each.
 static SAVING: Mutex<(Vec<PathBuf>, Vec<usize>)> = Mutex::new((Vec::new(), Vec::new()));
 
@@ -97,6 +107,7 @@ pub fn save(shared: &Arc<Shared>, path: &Path) -> Result<Saved> {
     let (folder, name) = (path.parent().unwrap_or(Path::new("")), path.file_name().unwrap_or_default());
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let path = &fs::canonicalize(folder).map_err(|err| unusable("write", path, &err))?.join(name);
+    must_be_file("write", path)?;
     let busy = || error(Code::Busy, "a snapshot of this queue, or to this file, is being written already: wait for it");
     let _turn = Turn::take(shared, path).ok_or_else(busy)?;
     if !shared.with(Keeper::begin_image).map_err(failed)? {
@@ -122,17 +133,20 @@ pub struct Loaded {
 /// Reads a snapshot into the queue, for as long as `may` allows it. All of it is checked before any of it is kept.
 pub fn load(shared: &Shared, path: &Path, may: impl Fn(&Keeper) -> Result<()>) -> Result<Loaded> {
     let start = Instant::now();
+    must_be_file("read", path)?;
     let bytes = fs::read(path).map_err(|err| unusable("read", path, &err))?;
     let rules = shared.with(|keeper| keeper.rules()).map_err(failed)?;
     let read = Snapshot::open(bytes, rules).map_err(snapshot)?;
     let checked = check(&read).map_err(snapshot)?;
     let mut from = read.restoring(checked).map_err(snapshot)?;
     let begun = shared.with(|keeper| {
-        keeper.check_snapshot(&from)?;
+        // Checking takes a while: another may have taken over meanwhile.
+        may(keeper)?;
+        keeper.check_snapshot(&from).map_err(snapshot)?;
         keeper.begin_restoring(&mut from);
-        Ok(())
+        Result::Ok(())
     });
-    begun.map_err(failed)?.map_err(snapshot)?;
+    begun.map_err(failed)??;
     let restored = restore(shared, &mut from, may);
     shared.in_background(|keeper| keeper.end_restoring().then_some(())).map_err(failed)?;
     restored?;

@@ -30,7 +30,7 @@ pub fn from_utf16(units: &[u16], out: &mut Vec<u8>) {
 }
 
 /// Whether every unit is an ASCII character, and so a byte of WTF-8.
-pub fn is_ascii(units: &[u16]) -> bool {
+fn is_ascii(units: &[u16]) -> bool {
     units.iter().fold(0, |all, unit| all | unit) < 0x80
 }
 

@@ -473,6 +473,9 @@ impl Snapshot {
                 if crc != crc32fast::hash(&[]) {
                     return Err(damaged("a checksum is wrong"));
                 }
+                if !from.is_empty() {
+                    return Err(damaged("something follows its end"));
+                }
                 return Ok(Snapshot { bytes, header, codecs, parts, rules });
             }
             parts.push(Part { bytes: start..start + len, crc });
@@ -755,6 +758,7 @@ mod tests {
             }
             assert!(restored(&copy).is_err(), "round {round}, byte {at} of {}", bytes.len());
         }
+        assert!(restored(&[&bytes[..], b"x"].concat()).is_err(), "a byte too many");
         assert_eq!(restored(b"QKEEPER\0\x02\0\0\0").err(), Some(SnapshotError::Version(2)));
     }
 

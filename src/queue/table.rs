@@ -243,7 +243,7 @@ impl Table {
         }
     }
 
-    /// Goes on learning the next codec, if one is being learnt: a step of some 0.1 ms at every 64th call, so that no batch of
+    /// Goes on learning the next codec, if one is being learnt: a step of some 0.1 ms, seldom half a millisecond, at every 64th call, so that no batch of
     /// changes waits long for it. To be called with every change.
     pub fn learn(&mut self) {
         let learning = &mut self.learning;

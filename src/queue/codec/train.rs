@@ -170,7 +170,7 @@ impl Trainer {
         self.ends.len() >= SAMPLE_KEYS || self.text.len() >= SAMPLE_BYTES
     }
 
-    /// Does one bounded slice of the training, about 0.1 ms. Gives the codec once, at the end, and `None` before and after.
+    /// Does one bounded slice of the training, some 0.1 ms, seldom half a millisecond. Gives the codec once, at the end, and `None` before and after.
     pub fn step(&mut self) -> Option<Codec> {
         self.work = 0;
         while self.work < STEP_WORK {
