@@ -17,6 +17,7 @@ const { standBy } = require('../arbiter.js');
 const { createClaims } = require('../claims.js');
 const { Feeder } = require('../feeder.js');
 const { serveConsole } = require('./console.js');
+const { followOptions } = require('./follow.js');
 const { HarperNodes } = require('./nodes.js');
 const { readOptions } = require('./options.js');
 const { HarperTable } = require('./table.js');
@@ -39,12 +40,6 @@ const SETTING_MS = 2_000;
 /** Less than the silence after which the next one takes over. */
 const PEERS_MS = 3_000;
 const LOOK_MS = 20;
-/** How long the component's file is quiet before its options are taken: longer than an editor takes to write it. */
-const QUIET_MS = 100;
-const LOOK_AGAIN_MS = 500;
-const MOST_LOOKS = 10;
-/** Where Harper has a component's options. */
-const CONFIGS = ['harperdb-config.yaml', 'config.yaml'];
 /** What is decided when the queue is first opened in the process. */
 const FIXED = ['delimiter', 'deviceTypes', 'flowMinutes', 'maxListed'];
 
@@ -65,8 +60,8 @@ class HarperQueue extends EventEmitter {
   #starting = false;
   #leaving = false;
   #leave;
-  /** @type {NodeJS.Timeout | undefined} */
-  #changing;
+  /** Ends the following of the component's file. */
+  #unfollow = () => {};
 
   /**
    * @param {object} parts
@@ -129,58 +124,12 @@ class HarperQueue extends EventEmitter {
       // A level that is not logged has no function.
       log: (level, message) => logger?.[level]?.(`render queue: ${message}`),
     });
-    if (isScope) queue.#follow(source);
+    if (isScope) {
+      queue.#unfollow = followOptions(source, { take: () => queue.reload(), log: queue.#log });
+    }
     const mount = queue.#options.console;
     if (mount) harper.server.http?.(serveConsole(mount), { runFirst: true });
     return queue;
-  }
-
-  /**
-   * Harper tells of a file that it sees whole by 'change', once for each option; of one that it has read while it was
-   * being written by 'remove' and 'ready', without any 'change'. So each of them counts, and what they say does not.
-   *
-   * What is written less than 50 ms after Harper has looked it passes over, and would not see before the next edit: a
-   * file without the section is touched, so that it looks again.
-   *
-   * @param {any} scope
-   */
-  #follow(scope) {
-    let looks = 0;
-    const take = () => {
-      if (!isEmpty(scope.options.getAll())) {
-        looks = 0;
-        this.reload();
-        return;
-      }
-      looks += 1;
-      if (looks === 1) this.#log('warn', 'the options are gone from the file: those before stay');
-      if (looks > MOST_LOOKS) return;
-      this.#touch(scope.directory);
-      this.#changing = setTimeout(take, LOOK_AGAIN_MS).unref();
-    };
-    const soon = () => {
-      clearTimeout(this.#changing);
-      if (!this.#leaving) this.#changing = setTimeout(take, QUIET_MS).unref();
-    };
-    for (const event of ['change', 'ready', 'remove']) scope.options.on(event, soon);
-    // A file that is no YAML: without a listener, it would end the worker.
-    scope.on('error', (/** @type {Error} */ { message }) =>
-      this.#log('error', `the options before stay: ${message}`),
-    );
-  }
-
-  /** @param {unknown} folder  of the component */
-  #touch(folder) {
-    if (typeof folder !== 'string') return;
-    for (const name of CONFIGS) {
-      const file = path.join(folder, name);
-      fs.stat(file, (missing, stat) => {
-        if (missing) return;
-        fs.utimes(file, stat.atime, new Date(), (error) => {
-          if (error) this.#log('error', `save ${file} again: Harper has not seen the whole of it`);
-        });
-      });
-    }
   }
 
   /** For claims and all else, but not for feeding. */
@@ -264,7 +213,7 @@ class HarperQueue extends EventEmitter {
   /** Nothing of it goes on in this thread; the queue stays, for the others. */
   async stop() {
     this.#leaving = true;
-    clearTimeout(this.#changing);
+    this.#unfollow();
     this.#leave();
     await this.#feeding?.feeder.stop();
     this.#endFeeding();
@@ -389,6 +338,7 @@ class HarperQueue extends EventEmitter {
   /** The thread will end: it feeds until another does. */
   #handOver() {
     this.#leaving = true;
+    this.#unfollow();
     this.#leave();
     this.#feeding?.handle.vacate();
   }
@@ -441,11 +391,6 @@ class HarperQueue extends EventEmitter {
 /** @param {HarperOptions} options */
 function fixedOf({ keeper }) {
   return FIXED.map((name) => keeper?.[name]);
-}
-
-/** Also what Harper leaves of a section that has been emptied. @param {any} options */
-function isEmpty(options) {
-  return Object.values(options ?? {}).every((value) => value === undefined || value === null);
 }
 
 /** @param {unknown} a @param {unknown} b */
