@@ -73,3 +73,12 @@ for (const [name, factory] of Object.entries({ baseline, compat })) {
     assert.equal(scoreOf({ ...row, dueAt: 660_000 }, ranking), 0);
   });
 }
+
+test('compat: without a classifier it says what it needs', () => {
+  for (const options of [undefined, {}, { classify: 'all' }]) {
+    assert.throws(() => compat.createQueueKeeper(/** @type {any} */ (options)), {
+      name: 'TypeError',
+      message: /^classify must be a function/,
+    });
+  }
+});

@@ -7,6 +7,7 @@ const os = require('node:os');
 const path = require('node:path');
 const { after, before, describe, test } = require('node:test');
 const { QueueKeeper } = require('..');
+const exported = require('../lib/harper/index.js');
 const { HarperNodes } = require('../lib/harper/nodes.js');
 const { readOptions } = require('../lib/harper/options.js');
 const { HarperQueue } = require('../lib/harper/queue.js');
@@ -96,6 +97,16 @@ test('a BigInt, as other versions of Harper have for Long columns, is read as a 
 
 describe('a table of Harper, as it is', () => {
   for (const one of HARPER) test(one.name, () => runOnTable(one));
+});
+
+test('where there is no Harper, what needs one says so', () => {
+  for (const call of [
+    exported.startQueueKeeper,
+    exported.adminResource,
+    exported.metricsResource,
+  ]) {
+    assert.throws(() => call(), { name: 'TypeError', message: /^there is no .*Harper here: / });
+  }
 });
 
 describe('options', () => {

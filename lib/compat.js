@@ -32,8 +32,10 @@ function scoreOf(row, ranking) {
 /**
  * @param {{classify: import('..').Classify, now?: () => number, flowMinutes?: number}} options
  */
-function createQueueKeeper({ classify, now = Date.now, flowMinutes = 60 }) {
-  if (typeof classify !== 'function') throw new TypeError('classify must be a function');
+function createQueueKeeper(options) {
+  const { classify, now = Date.now, flowMinutes = 60 } = options ?? {};
+  if (typeof classify !== 'function')
+    throw new TypeError('classify must be a function: createQueueKeeper({ classify })');
   /** What the classifier threw: the JS keeper lets it through. @type {{thrown: unknown} | null} */
   let failure = null;
   const keeper = new QueueKeeper({

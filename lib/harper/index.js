@@ -27,6 +27,9 @@ let started = null;
  * @param {import('./queue.js').Harper} [harper]
  */
 function startQueueKeeper(source = {}, harper = /** @type {any} */ (globalThis)) {
+  if (!harper.server || !harper.databases) {
+    throw new TypeError('there is no Harper here: start the queue keeper in a component of Harper');
+  }
   if (started) throw new Error('the queue keeper has been started in this thread: start it once');
   started = HarperQueue.start(source, harper);
   return started;
@@ -59,9 +62,19 @@ async function finishJob(result) {
   return queueKeeper().finishJob(result);
 }
 
-/** A resource with the admin routes, for super-users. @param {any} [Resource] */
-function adminResource(Resource = /** @type {any} */ (globalThis).Resource) {
-  return createAdminResource(queueKeeper, Resource);
+/** @param {any} Resource */
+function harpers(Resource = /** @type {any} */ (globalThis).Resource) {
+  if (typeof Resource !== 'function') {
+    throw new TypeError(
+      'there is no Resource of Harper here: hand it over, or call this in a component of Harper',
+    );
+  }
+  return Resource;
+}
+
+/** A resource with the admin routes, for super-users. @param {any} [Resource]  Harper's, where it is not a global */
+function adminResource(Resource) {
+  return createAdminResource(queueKeeper, harpers(Resource));
 }
 
 /**
@@ -76,9 +89,9 @@ function answerAdmin(resource, method, route, data) {
   return adminAnswer(queueKeeper, resource, method, route, data);
 }
 
-/** A resource that answers with OpenMetrics, for super-users. @param {any} [Resource] */
-function metricsResource(Resource = /** @type {any} */ (globalThis).Resource) {
-  return createMetricsResource(queueKeeper, Resource);
+/** A resource that answers with OpenMetrics, for super-users. @param {any} [Resource]  Harper's, where it is not a global */
+function metricsResource(Resource) {
+  return createMetricsResource(queueKeeper, harpers(Resource));
 }
 
 module.exports = {
