@@ -86,8 +86,8 @@ pub struct Classes {
     hasher: RandomState,
     next_age: u64,
     routes: RouteNames,
-    /// The last one found: the next row often goes there, too.
-    last: ClassId,
+    /// Some found before, each at the place that its key gives: most rows go to one of these.
+    recent: Recent,
 }
 
 impl Classes {
@@ -132,18 +132,16 @@ impl Classes {
 
     /// The class of this key, where there is one.
     pub fn find(&mut self, key: &ClassKey) -> Option<ClassId> {
-        if self.slot(self.last).is_some_and(|class| class.key == *key) {
-            return Some(self.last);
+        let place = Recent::place(key);
+        let recent = self.recent.0[place];
+        if self.slot(recent).is_some_and(|class| class.key == *key) {
+            return Some(recent);
         }
         let hash = self.hasher.hash_one(key.identity());
         let same = |id: &ClassId| self.slot(*id).is_some_and(|class| class.key == *key);
-        self.last = *self.by_key.find(hash, same)?;
-        Some(self.last)
-    }
-
-    /// The next class to be entered is likely this one.
-    pub fn expect(&mut self, id: ClassId) {
-        self.last = id;
+        let found = *self.by_key.find(hash, same)?;
+        self.recent.0[place] = found;
+        Some(found)
     }
 
     /// The class of this key, made where there is none. It must get a row before anything else is asked.
@@ -167,7 +165,7 @@ impl Classes {
             }
         };
         let (classes, hasher) = (&self.classes, &self.hasher);
-        self.last = id;
+        self.recent.0[Recent::place(&key)] = id;
         self.by_key.insert_unique(hash, id, |id| {
             classes[*id as usize].as_ref().map_or(0, |class| hasher.hash_one(class.key.identity()))
         });
@@ -234,6 +232,27 @@ impl Classes {
             assert_eq!(self.first[id as usize], first, "classes: first minute");
             assert!(class.rows > 0, "classes: one without rows");
         }
+    }
+}
+
+const RECENT: usize = 256;
+
+/// Numbers of classes; what is there may be another class's, or no class's any more.
+struct Recent([ClassId; RECENT]);
+
+impl Default for Recent {
+    fn default() -> Self {
+        Recent([0; RECENT])
+    }
+}
+
+impl Recent {
+    /// Equal keys may have different places, where a NaN or a zero is written otherwise: they are found all the same.
+    fn place(key: &ClassKey) -> usize {
+        let flags = [key.carried, key.from_sitemap, key.changed, key.urgent];
+        let flags = flags.iter().fold(key.route, |bits, flag| bits << 1 | u32::from(*flag));
+        let bits = key.cadence.to_bits() ^ key.demand.to_bits().rotate_left(27) ^ u64::from(flags);
+        (bits.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as usize
     }
 }
 

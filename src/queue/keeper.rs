@@ -18,7 +18,7 @@ use super::late::Unheard;
 use super::lease::Leases;
 use super::owner::Ring;
 use super::pulse::Pulse;
-use super::route::{InvalidRule, Routes};
+use super::route::{Devices, InvalidRule, Routes};
 use super::row::{Row, given};
 use super::rules::Rules;
 use super::snapshot::ImageHead;
@@ -186,8 +186,7 @@ impl Keeper {
             hasher: table.hasher(),
             ring: Ring::new(&config.node, &config.nodes),
             routes: Routes::default(),
-            delimiter: config.delimiter.as_bytes().to_vec(),
-            devices: config.device_types.iter().map(|device| device.as_bytes().to_vec()).collect(),
+            devices: Devices::new(&config.delimiter, &config.device_types),
             classify: config.classify,
         };
         let ring = rules.ring.clone();
@@ -239,9 +238,9 @@ impl Keeper {
         for route in std::mem::replace(&mut self.rule_routes, held) {
             self.classes.release_route(route);
         }
-        let Rules { hasher, delimiter, devices, classify, .. } = &*self.rules;
-        let (hasher, delimiter, devices) = (hasher.clone(), delimiter.clone(), devices.clone());
-        self.rules = Arc::new(Rules { hasher, ring, routes, delimiter, devices, classify: *classify });
+        let Rules { hasher, devices, classify, .. } = &*self.rules;
+        let (hasher, devices) = (hasher.clone(), devices.clone());
+        self.rules = Arc::new(Rules { hasher, ring, routes, devices, classify: *classify });
         self.invalid_rules = invalid;
     }
 
@@ -371,6 +370,18 @@ impl Keeper {
         judge: Judge,
         known: Option<RowId>,
     ) -> Option<(ClassKey, Minute)> {
+        self.judge_by(row, judge, known, || self.route_of(key))
+    }
+
+    /// [`Self::judge`], where it is known how to find which rule gives the key its route.
+    #[inline(always)]
+    pub(super) fn judge_by(
+        &self,
+        row: &Row,
+        judge: Judge,
+        known: Option<RowId>,
+        rule: impl FnOnce() -> Option<usize>,
+    ) -> Option<(ClassKey, Minute)> {
         let minute = due_minute(row.due)?;
         let said = match judge {
             Judge::Host(said) => said?,
@@ -380,7 +391,7 @@ impl Keeper {
                 let known = known.map(|row| &self.classes.get(self.table.class(row)).key);
                 let route = match known {
                     Some(class) => class.route,
-                    None => self.route_of(key).map_or(UNROUTED, |rule| self.rule_routes[rule]),
+                    None => rule().map_or(UNROUTED, |rule| self.rule_routes[rule]),
                 };
                 let carried = given(row.interval);
                 let cadence = match known {

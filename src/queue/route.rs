@@ -2,7 +2,7 @@
 //!
 //! The pathname must be what `new URL(url).pathname` is in JavaScript. The `url` crate knows how; it also allocates and
 //! takes ten times longer than all the rest, and nearly every URL of a sitemap is written so plainly that its pathname
-//! is a slice of it. `plain_pathname` finds that slice, and leaves the URL to the crate whenever in doubt.
+//! is a slice of it. `plain_pathname_on` finds that slice, and leaves the URL to the crate whenever in doubt.
 //!
 //! Where the crate and Node differ (compared over 27,000 odd URLs, Node 20): a dot segment after a segment like a
 //! Windows drive (`https://a.b/C:/../x`), which the crate does not remove; `file:` URLs with empty segments; and host
@@ -154,10 +154,15 @@ impl Routes {
     /// Which of the [`rules`](Routes::rules) gives `url` its route. `None`, for unrouted, where the first match is a
     /// passthrough, where nothing matches, and where `url` cannot be parsed.
     pub fn matched(&self, url: &[u8]) -> Option<usize> {
+        self.matched_on(url, &mut &[][..])
+    }
+
+    /// [`Self::matched`] for one URL after the other: most are of the `origin` that the one before it was of.
+    pub(super) fn matched_on<'a>(&self, url: &'a [u8], origin: &mut &'a [u8]) -> Option<usize> {
         if self.matchers.is_empty() {
             return None;
         }
-        match plain_pathname(url) {
+        match plain_pathname_on(url, origin) {
             Some(pathname) => self.of_pathname(pathname),
             None => self.of_pathname(parsed_pathname(url)?.as_bytes()),
         }
@@ -331,30 +336,60 @@ fn head(path: &[u8]) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// The part of a key that is the URL: up to the last delimiter, when what follows is a configured device type, and
-/// otherwise the whole key.
+/// What a key may end with that is not of its URL: the delimiter and a configured device type.
 ///
 /// ```
-/// use queue_keeper::queue::route::url_of;
+/// use queue_keeper::queue::route::Devices;
 ///
-/// let types = [b"desktop".to_vec(), b"mobile".to_vec()];
-/// assert_eq!(url_of(b"https://example.com/|mobile", b"|", &types), b"https://example.com/");
-/// assert_eq!(url_of(b"https://example.com/|tablet", b"|", &types), b"https://example.com/|tablet");
+/// let devices = Devices::new("|", &["desktop".into(), "mobile".into()]);
+/// assert_eq!(devices.url_of(b"https://example.com/|mobile"), b"https://example.com/");
+/// assert_eq!(devices.url_of(b"https://example.com/|tablet"), b"https://example.com/|tablet");
 /// ```
-pub fn url_of<'a>(key: &'a [u8], delimiter: &[u8], device_types: &[Vec<u8>]) -> &'a [u8] {
-    let Some(longest) = device_types.iter().map(Vec::len).max() else { return key };
-    if delimiter.is_empty() {
-        return key;
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Devices {
+    suffixes: Vec<Suffix>,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+struct Suffix {
+    bytes: Box<[u8]>,
+    /// Its last eight bytes, and which bits of these it has: nearly every key is told by one comparison.
+    end: u64,
+    mask: u64,
+}
+
+impl Devices {
+    /// What follows the last delimiter of a key is compared with the device types.
+    pub fn new(delimiter: &str, device_types: &[String]) -> Devices {
+        let mut suffixes = Vec::new();
+        for device in device_types.iter().filter(|_| !delimiter.is_empty()) {
+            let bytes = [delimiter.as_bytes(), device.as_bytes()].concat();
+            // Where another delimiter follows, what follows that one counts.
+            if bytes.windows(delimiter.len()).rposition(|bytes| bytes == delimiter.as_bytes()) == Some(0) {
+                let mut end = [0; 8];
+                let least = bytes.len().min(8);
+                end[8 - least..].copy_from_slice(&bytes[bytes.len() - least..]);
+                let mask = !0 << (64 - 8 * least);
+                suffixes.push(Suffix { bytes: bytes.into(), end: u64::from_le_bytes(end), mask });
+            }
+        }
+        Devices { suffixes }
     }
-    // A delimiter further from the end has more behind it than any device type.
-    let from = key.len().saturating_sub(longest + delimiter.len());
-    let last = match delimiter {
-        [byte] => key[from..].iter().rposition(|other| other == byte),
-        _ => key[from..].windows(delimiter.len()).rposition(|bytes| bytes == delimiter),
-    };
-    let Some(last) = last.map(|last| from + last) else { return key };
-    let device = &key[last + delimiter.len()..];
-    if device_types.iter().any(|known| known == device) { &key[..last] } else { key }
+
+    /// The part of a key that is the URL: up to the last delimiter, when what follows is a configured device type, and
+    /// otherwise the whole key.
+    pub fn url_of<'a>(&self, key: &'a [u8]) -> &'a [u8] {
+        let end = key.last_chunk().map(|end| u64::from_le_bytes(*end));
+        let ends = |suffix: &&Suffix| match end {
+            Some(end) if (end ^ suffix.end) & suffix.mask != 0 => false,
+            Some(_) if suffix.bytes.len() <= 8 => true,
+            _ => key.ends_with(&suffix.bytes),
+        };
+        match self.suffixes.iter().find(ends) {
+            Some(suffix) => &key[..key.len() - suffix.bytes.len()],
+            None => key,
+        }
+    }
 }
 
 /// The pathname as the `url` crate finds it. A URL is a `USVString` in JavaScript: a lone surrogate in it is U+FFFD.
@@ -369,8 +404,12 @@ fn parsed_pathname(url: &[u8]) -> Option<String> {
     Url::parse(&text).ok().map(|url| url.path().to_owned())
 }
 
-/// The pathname of a URL so plain that parsing changes nothing in it; `None` wherever that is not certain.
-fn plain_pathname(url: &[u8]) -> Option<&[u8]> {
+/// The pathname of a URL so plain that parsing changes nothing in it; `None` wherever that is not certain. `origin` is one found to be
+/// plain, with the slash that ends it, or empty; it becomes the URL's.
+fn plain_pathname_on<'a>(url: &'a [u8], origin: &mut &'a [u8]) -> Option<&'a [u8]> {
+    if !origin.is_empty() && url.starts_with(origin) {
+        return plain_path(&url[origin.len() - 1..]);
+    }
     let after_scheme = url.strip_prefix(b"https://").or_else(|| url.strip_prefix(b"http://"))?;
     let (host, mut rest) = split_plain_host(after_scheme)?;
     // Past this length somebody's limit might be met. And a last label that starts with a letter is neither a number
@@ -389,7 +428,10 @@ fn plain_pathname(url: &[u8]) -> Option<&[u8]> {
     }
     match rest.first() {
         None | Some(b'?' | b'#') => Some(b"/"),
-        Some(b'/') => plain_path(rest),
+        Some(b'/') => {
+            *origin = &url[..=url.len() - rest.len()];
+            plain_path(rest)
+        }
         Some(_) => None,
     }
 }
@@ -517,6 +559,10 @@ mod tests {
 
     fn rule(matches: &str, path: &str) -> Value {
         json!({"match": matches, "path": path})
+    }
+
+    fn plain_pathname(url: &[u8]) -> Option<&[u8]> {
+        plain_pathname_on(url, &mut &[][..])
     }
 
     fn pathname(url: &str) -> Option<String> {
@@ -663,9 +709,9 @@ mod tests {
 
     #[test]
     fn the_url_is_the_key_up_to_the_last_delimiter_before_a_device_type() {
-        let types = ["desktop", "mobile", "", "m|x"].map(|device| device.as_bytes().to_vec());
+        let types = ["desktop", "mobile", "", "m|x", "a-phone"].map(String::from);
         let url = |key: &'static str, delimiter: &str| {
-            str::from_utf8(url_of(key.as_bytes(), delimiter.as_bytes(), &types[..])).unwrap()
+            str::from_utf8(Devices::new(delimiter, &types).url_of(key.as_bytes())).unwrap()
         };
         assert_eq!(url("https://a.b/|mobile", "|"), "https://a.b/");
         assert_eq!(url("https://a.b/|desktop", "|"), "https://a.b/");
@@ -681,23 +727,26 @@ mod tests {
         assert_eq!(url("", "|"), "");
         assert_eq!(url("https://a.b/:::mobile", "::"), "https://a.b/:");
         assert_eq!(url("https://a.b/|mobile", ""), "https://a.b/|mobile");
-        assert_eq!(url_of(b"https://a.b/|mobile", b"|", &[]), b"https://a.b/|mobile");
+        assert_eq!(url("https://a.b/||a-phone", "||"), "https://a.b/");
+        assert_eq!(url("https://a.b/|_a-phone", "||"), "https://a.b/|_a-phone");
+        assert_eq!(Devices::new("|", &[]).url_of(b"https://a.b/|mobile"), b"https://a.b/|mobile");
     }
 
     #[test]
     fn the_url_is_what_a_search_from_the_end_of_the_key_finds() {
         let mut random = random(3);
-        let types = ["a", "ab", "ba", "aab"].map(|device| device.as_bytes().to_vec());
+        let types = ["a", "ab", "ba", "aab", "abbabbabba"].map(String::from);
         for _ in 0..50_000 {
-            let mut text = |longest| (0..random(longest)).map(|_| b"ab"[random(2)]).collect::<Vec<u8>>();
-            let (key, delimiter) = (text(10), text(4));
-            let expected = match String::from_utf8_lossy(&key).rfind(&*String::from_utf8_lossy(&delimiter)) {
-                Some(at) if !delimiter.is_empty() && types.contains(&key[at + delimiter.len()..].to_vec()) => {
+            let mut text = |longest| (0..random(longest)).map(|_| ["a", "b"][random(2)]).collect::<String>();
+            let (mut key, delimiter) = (text(10), text(4));
+            key += [&types[random(5)], ""][random(2)];
+            let expected = match key.rfind(&delimiter) {
+                Some(at) if !delimiter.is_empty() && types.contains(&key[at + delimiter.len()..].to_owned()) => {
                     &key[..at]
                 }
                 _ => &key,
             };
-            assert_eq!(url_of(&key, &delimiter, &types), expected);
+            assert_eq!(Devices::new(&delimiter, &types).url_of(key.as_bytes()), expected.as_bytes());
         }
     }
 

@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use super::codec::{Codec, Trainer};
+use super::codec::{Codec, MOST_TRAILED, Trail, Trainer};
 use super::index::Index;
 use super::key::KeyHasher;
 use super::records::{CODECS, Records};
@@ -21,7 +21,7 @@ const WORSE: f64 = 1.2;
 /// When a codec is learnt whatever happens: at how many rows, from every how manieth key, and from how many.
 const PLANNED: [(usize, usize, usize); 3] = [(0, 1, 1_000), (16_384, 4, usize::MAX), (131_072, 24, usize::MAX)];
 /// Longer keys are kept as they are: reading one would hold up others.
-const LONGEST_CODED: usize = 4 * 1024;
+const LONGEST_CODED: usize = MOST_TRAILED;
 /// Bytes of keys over which a codec is judged.
 const JUDGED_OVER: u64 = 4 << 20;
 
@@ -64,9 +64,7 @@ struct Learning {
     coded: u64,
     /// Codes to keys, when the newest codec was new.
     first_ratio: Option<f64>,
-    scratch: Vec<u8>,
-    /// The code that another codec would give a key.
-    other: Vec<u8>,
+    coder: Coder,
     /// How many of [`PLANNED`] have been begun, and how the one under way takes its sample.
     begun: usize,
     /// A codec was taken over that knows keys from all over the queue.
@@ -75,6 +73,53 @@ struct Learning {
     enough: usize,
     sampled: usize,
     calls: u32,
+}
+
+/// Writes keys by the codecs.
+#[derive(Default)]
+struct Coder {
+    /// What the newest codec has made of the last key, and how many codecs there were.
+    trail: Trail,
+    codecs: usize,
+    /// What another codec makes of a key.
+    other: Vec<u8>,
+    best: Vec<u8>,
+}
+
+impl Coder {
+    /// The number of the codec by which a key is kept, and its code. The newest codec is tried first, and the others where it does not halve
+    /// the key: it may have been learnt from keys that were alike, and know little of others.
+    fn encode<'a>(&'a mut self, codecs: &[Arc<Codec>], key: &'a [u8]) -> (u8, &'a [u8]) {
+        let Some((newest, others)) = codecs.split_last().filter(|_| key.len() <= LONGEST_CODED) else {
+            return (0, key);
+        };
+        if self.codecs != codecs.len() {
+            *self = Coder { codecs: codecs.len(), ..Coder::default() };
+        }
+        let code = newest.encode_after(&mut self.trail, key);
+        if code.len() * 2 <= key.len() {
+            return (codecs.len() as u8, code);
+        }
+        let (code, mut number) = if code.len() < key.len() { (code, codecs.len()) } else { (key, 0) };
+        self.best.clear();
+        self.best.extend_from_slice(code);
+        for (place, codec) in others.iter().enumerate().rev() {
+            self.other.clear();
+            codec.encode(key, &mut self.other);
+            if self.other.len() < self.best.len() {
+                std::mem::swap(&mut self.best, &mut self.other);
+                number = place + 1;
+            }
+            if self.best.len() * 2 <= key.len() {
+                break;
+            }
+        }
+        (number as u8, &self.best)
+    }
+
+    fn bytes(&self) -> usize {
+        self.trail.heap_bytes() + self.other.capacity() + self.best.capacity()
+    }
 }
 
 impl Deref for Table {
@@ -107,8 +152,7 @@ impl Table {
         let codecs =
             self.records.codecs().iter().map(|codec| codec.heap_bytes() + size_of_val(&**codec)).sum::<usize>();
         let trainer = self.learning.trainer.as_ref().map_or(0, |trainer| size_of::<Trainer>() + trainer.heap_bytes());
-        let scratch = self.learning.scratch.capacity() + self.learning.other.capacity();
-        self.records.bytes() + self.index.bytes() + codecs + trainer + scratch
+        self.records.bytes() + self.index.bytes() + codecs + trainer + self.learning.coder.bytes()
     }
 
     /// The hash of a key, for the calls that take one.
@@ -148,42 +192,16 @@ impl Table {
         let row = match key {
             NewKey::Coded(codec, code) => self.records.add(codec, code, due, class),
             NewKey::Plain(key) => {
-                let mut code = std::mem::take(&mut self.learning.scratch);
-                let codec = self.encode(key, &mut code);
-                let row = self.records.add(codec, &code, due, class);
-                self.note_key(key, code.len());
-                if code.capacity() > 64 * 1024 {
-                    code = Vec::new();
-                }
-                self.learning.scratch = code;
+                let Table { records, learning, .. } = self;
+                let (codec, code) = learning.coder.encode(records.codecs(), key);
+                let row = records.add(codec, code, due, class);
+                let len = code.len();
+                self.note_key(key, len);
                 row
             }
         };
         self.index.insert(hash, row);
         row
-    }
-
-    /// Writes the key's code; returns the number of its codec. The newest codec is tried first, and the others where it does not halve
-    /// the key: it may have been learnt from keys that were alike, and know little of others.
-    fn encode(&mut self, key: &[u8], code: &mut Vec<u8>) -> u8 {
-        code.clear();
-        code.extend_from_slice(key);
-        let mut best = 0;
-        if key.len() <= LONGEST_CODED {
-            let other = &mut self.learning.other;
-            for (number, codec) in self.records.codecs().iter().enumerate().rev() {
-                other.clear();
-                codec.encode(key, other);
-                if other.len() < code.len() {
-                    std::mem::swap(code, other);
-                    best = number as u8 + 1;
-                }
-                if code.len() * 2 <= key.len() {
-                    break;
-                }
-            }
-        }
-        best
     }
 
     /// Takes over a codec of a snapshot. Returns its number; `None` where there is no room for it.

@@ -10,6 +10,7 @@ use super::class::{ClassId, ClassKey};
 use super::keeper::{Changed, Judge, Keeper, Kind, Reader, WARMED};
 use super::late::Wrong;
 use super::row::Row;
+use super::rules::Before;
 use super::table::{Mark, NONE, RowId};
 use super::time::Minute;
 use super::trust::WalkReport;
@@ -107,7 +108,22 @@ pub struct WalkedRow<'a> {
     pub version: f64,
 }
 
-/// What is found beforehand of a row that is most likely new.
+/// Tells of each hash whether it is the first like it; may say no where it is.
+#[derive(Default)]
+struct Once([u64; 32]);
+
+impl Once {
+    fn first(&mut self, hash: u64) -> bool {
+        // The bits that the index goes by: what it may take for one another, this does, too.
+        let bit = hash >> 32;
+        let (word, bit) = (&mut self.0[bit as usize / 64 % 32], 1 << (bit % 64));
+        let first = *word & bit == 0;
+        *word |= bit;
+        first
+    }
+}
+
+/// What is found beforehand of a row that is new.
 struct News {
     owned: bool,
     target: Option<(ClassKey, Minute)>,
@@ -177,7 +193,13 @@ impl Keeper {
     /// Rows as the walk has read them, one after the other; [`WARMED`] at most, or reading ahead is for nothing.
     pub fn walk_rows(&mut self, rows: &[WalkedRow<'_>]) {
         let mut read = self.warm(rows.iter().map(|row| (row.hash, row.row.due)));
-        let news: SmallVec<[Option<News>; WARMED]> = rows.iter().map(|row| self.news(row)).collect();
+        let mut before = Before::default();
+        let mut seen = Once::default();
+        let news: SmallVec<[Option<News>; WARMED]> = rows
+            .iter()
+            // It is not known what a row of the same hash will have done.
+            .map(|row| if seen.first(row.hash) { self.news(row, &mut before) } else { None })
+            .collect();
         for news in news.iter().flatten() {
             if let Some((id, minute)) = news.place {
                 read ^= self.table.warm_link(self.classes.get(id).buckets.get(minute).tail);
@@ -189,13 +211,17 @@ impl Keeper {
         }
     }
 
-    /// What a row comes to that is most likely not kept yet; `None` where it may well be.
-    fn news(&mut self, row: &WalkedRow<'_>) -> Option<News> {
-        if self.table.guess(row.hash) != NONE {
+    /// What a row comes to that is not kept yet; `None` where it may well be.
+    fn news<'a>(&mut self, walked: &WalkedRow<'a>, before: &mut Before<'a>) -> Option<News> {
+        let &WalkedRow { key, hash, ref row, judge, .. } = walked;
+        if self.table.guess(hash) != NONE {
             return None;
         }
-        let owned = self.owns_walked(row);
-        let target = if owned { self.judge(row.key, &row.row, row.judge, None) } else { None };
+        let (owned, rule) = match judge {
+            Judge::Rules => self.rules.next(before, key),
+            Judge::Host(said) => (said.is_some(), None),
+        };
+        let target = if owned { self.judge_by(row, judge, None, || rule) } else { None };
         let place = target.and_then(|(class, minute)| Some((self.classes.find(&class)?, minute)));
         Some(News { owned, target, place })
     }
@@ -209,8 +235,10 @@ impl Keeper {
 
     fn take_walked(&mut self, walked: &WalkedRow<'_>, news: Option<&News>) {
         let &WalkedRow { key, hash, ref row, judge, version } = walked;
-        let found = self.find_settled(hash, key);
-        let owned = news.map_or_else(|| self.owns_walked(walked), |news| news.owned);
+        let (found, owned) = match news {
+            Some(news) => (None, news.owned),
+            None => (self.find_settled(hash, key), self.owns_walked(walked)),
+        };
         let Some(walk) = &mut self.walk else { return };
         walk.report.scanned += 1;
         if owned {
@@ -225,15 +253,9 @@ impl Keeper {
         }
         let (kind, id) = (walk.kind, walk.id);
         let target = match news {
-            // It is not known what another row of the same batch has done.
-            Some(news) if found.is_none() => {
-                if let Some((class, _)) = news.place {
-                    self.classes.expect(class);
-                }
-                news.target
-            }
-            _ if owned => self.judge(key, row, judge, found),
-            _ => None,
+            Some(news) => news.target,
+            None if owned => self.judge(key, row, judge, found),
+            None => None,
         };
         let changed = self.change(hash, found, key, target, Kind::Repair);
         let gained = matches!(changed, Changed::Added(_)) && kind == WalkKind::Verify && self.is_gained(key);

@@ -51,6 +51,44 @@ pub struct Codec {
     leads: u8,
 }
 
+/// Bytes written for a code, of which its own are kept.
+const WRITTEN: usize = 8;
+
+/// The longest key that [`Codec::encode_after`] takes.
+pub const MOST_TRAILED: usize = 4 * 1024;
+
+/// Room for the code of a key, and for what is written behind it.
+fn room_for(key: &[u8]) -> usize {
+    2 * key.len() + WRITTEN
+}
+
+/// The key that a codec has encoded last, and how: keys of a walk come in order, so that each starts as the one before. Good for one codec.
+#[derive(Default)]
+pub struct Trail {
+    key: Vec<u8>,
+    /// Its code, and room for more.
+    code: Vec<u8>,
+    cuts: Vec<Cut>,
+}
+
+/// Where a step of encoding has ended, or the first begins.
+#[derive(Clone, Copy, Default)]
+struct Cut {
+    /// In the key.
+    key: u16,
+    /// In the code.
+    code: u16,
+    /// How much of the key this step and those before it depend on; more than there is where they depend on its end.
+    seen: u16,
+}
+
+impl Trail {
+    /// Bytes of heap that it holds.
+    pub fn heap_bytes(&self) -> usize {
+        self.key.capacity() + self.code.capacity() + self.cuts.capacity() * size_of::<Cut>()
+    }
+}
+
 /// What one code stands for.
 enum Word {
     Symbol(Span),
@@ -69,25 +107,55 @@ impl Codec {
 
     /// Appends the code of `key` to `out`: the same key always gives the same code, at most twice as long.
     pub fn encode(&self, key: &[u8], out: &mut Vec<u8>) {
-        let mut at = 0;
-        while let Some((step, length)) = step(&self.table, key, at) {
-            match step {
-                Step::Number => number::encode(&key[at..], length, FIRST_NUMBER, out),
+        let start = out.len();
+        out.resize(start + room_for(key), 0);
+        let code = self.encode_from(key, Cut::default(), &mut out[start..], |_| ());
+        out.truncate(start + code);
+    }
+
+    /// The code of `key`, at most [`MOST_TRAILED`] bytes long; what it starts with as the key before it in `trail` did is not encoded again.
+    pub fn encode_after<'a>(&self, trail: &'a mut Trail, key: &[u8]) -> &'a [u8] {
+        let Trail { key: last, code, cuts } = trail;
+        let shared = shared(last, key);
+        while cuts.last().is_some_and(|cut| usize::from(cut.seen) > shared) {
+            cuts.pop();
+        }
+        let from = cuts.last().copied().unwrap_or_default();
+        last.truncate(shared);
+        last.extend_from_slice(&key[shared..]);
+        if code.len() < room_for(key) {
+            code.resize(room_for(key), 0);
+        }
+        let end = self.encode_from(key, from, code, |cut| cuts.push(cut));
+        &code[..end]
+    }
+
+    /// Encodes `key` from a cut on into `out`, which has room for it; returns where its code ends. `note` is told of each cut.
+    #[inline(always)]
+    fn encode_from(&self, key: &[u8], from: Cut, out: &mut [u8], mut note: impl FnMut(Cut)) -> usize {
+        let [mut at, mut end, mut seen] = [from.key, from.code, from.seen].map(usize::from);
+        while let Some((step, length, looked)) = step(&self.table, key, at) {
+            let (code, bytes) = match step {
+                Step::Number => number::encode(&key[at..], length, FIRST_NUMBER),
                 Step::Symbol(number) => {
                     // Both bytes, then cut: one or two cannot be predicted.
                     let two = number > 255;
                     let code = if two { number + LONG } else { number << 8 };
-                    let keep = out.len() + 1 + usize::from(two);
-                    out.extend_from_slice(&code.to_be_bytes());
-                    out.truncate(keep);
+                    (u64::from(code.swap_bytes()), 1 + usize::from(two))
                 }
                 Step::Byte => match self.lone[usize::from(key[at])] {
-                    0 => out.extend_from_slice(&[ESCAPE, key[at]]),
-                    code => out.push(code),
+                    0 => (u64::from(ESCAPE) | u64::from(key[at]) << 8, 2),
+                    code => (u64::from(code), 1),
                 },
-            }
+            };
+            // As many bytes as any code takes, then cut: costs less than a copy of any size.
+            out[end..end + WRITTEN].copy_from_slice(&code.to_le_bytes());
+            end += bytes;
+            seen = seen.max(at + looked);
             at += length;
+            note(Cut { key: at as u16, code: end as u16, seen: seen as u16 });
         }
+        end
     }
 
     /// Appends the key that `code` is the code of to `out`.
@@ -228,22 +296,40 @@ enum Step {
     Symbol(u16),
 }
 
-/// The step that `text` takes at `at`, and its length in bytes; `None` at the end.
+/// The step that `text` takes at `at`, its length in bytes, and how many bytes were looked at to tell, more than there are where the end
+/// of the text said something; `None` at the end.
 ///
 /// Greedy: a number, else the longest symbol. A shortest parse saved 1.5 % at most, for more than twice the time, since
 /// the trainer makes symbols that end where words end (`train::may_join`).
 #[inline(always)]
-fn step(table: &Table, text: &[u8], at: usize) -> Option<(Step, usize)> {
+fn step(table: &Table, text: &[u8], at: usize) -> Option<(Step, usize, usize)> {
+    let mut looked = 1;
     if text.get(at)?.is_ascii_digit() {
-        let digits = number::split(number::run(&text[at..]));
+        let run = number::run(&text[at..]);
+        let digits = number::split(run);
+        looked = run + 1;
         if digits > 0 {
-            return Some((Step::Number, digits));
+            return Some((Step::Number, digits, looked));
         }
     }
-    Some(match table.longest(text, at) {
-        (_, 0) => (Step::Byte, 1),
-        (number, length) => (Step::Symbol(number), length),
-    })
+    let (number, length, compared) = table.longest(text, at);
+    let looked = looked.max(compared);
+    Some(if length == 0 { (Step::Byte, 1, looked) } else { (Step::Symbol(number), length, looked) })
+}
+
+/// How many bytes two keys start with in common.
+fn shared(one: &[u8], other: &[u8]) -> usize {
+    const WORD: usize = 8;
+    let most = one.len().min(other.len());
+    let mut at = 0;
+    while let (Some(a), Some(b)) = (one[at..].first_chunk::<WORD>(), other[at..].first_chunk()) {
+        let differ = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
+        if differ != 0 {
+            return at + differ.trailing_zeros() as usize / 8;
+        }
+        at += WORD;
+    }
+    at + one[at..most].iter().zip(&other[at..most]).take_while(|(a, b)| a == b).count()
 }
 
 #[cfg(test)]

@@ -97,19 +97,16 @@ pub(super) fn split(digits: usize) -> usize {
     usize::from(FIRST[digits.min(MAX_DIGITS)].0)
 }
 
-/// Appends the code of the `digits` digits, as many as [`split`] gave, that `text` starts with. `base` is the first
-/// number lead byte.
+/// The code of the `digits` digits, as many as [`split`] gave, that `text` starts with, lowest byte first, and its length. `base` is
+/// the first number lead byte.
 #[inline(always)]
-pub(super) fn encode(text: &[u8], digits: usize, base: u8, out: &mut Vec<u8>) {
+pub(super) fn encode(text: &[u8], digits: usize, base: u8) -> (u64, usize) {
     let (width, lead) = FIRST[digits];
     debug_assert_eq!(usize::from(width), digits);
     let payload = LEAD[usize::from(lead)].payload;
-    let value = value(text, digits).to_le_bytes();
-    let end = out.len() + 1 + payload;
-    out.push(base + lead + value[payload]);
-    // As many as any width takes, then cut: costs less than a copy of any size.
-    out.extend_from_slice(&value[..4]);
-    out.truncate(end);
+    let value = value(text, digits);
+    let (high, low) = (value >> (8 * payload), value & !(!0 << (8 * payload)));
+    ((u64::from(base + lead) + high) | (low << 8), 1 + payload)
 }
 
 /// Reads the number whose lead byte is the `lead`th and whose payload `rest` starts with: its digit count, its value,
@@ -190,8 +187,8 @@ mod tests {
             let top = 10u64.pow(u32::from(w.digits)) - 1;
             for value in [0, 1, 9, top / 2, top - 1, top] {
                 let text = format!("{value:0width$}", width = usize::from(w.digits));
-                let mut code = vec![];
-                encode(text.as_bytes(), text.len(), 100, &mut code);
+                let (code, bytes) = encode(text.as_bytes(), text.len(), 100);
+                let code = &code.to_le_bytes()[..bytes];
                 assert_eq!(code.len(), 1 + usize::from(w.payload));
                 let (digits, read, used) = decode(code[0] - 100, &code[1..]).unwrap();
                 assert_eq!((digits, read, used), (text.len(), value, code.len() - 1));

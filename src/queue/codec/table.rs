@@ -126,34 +126,35 @@ impl Table {
             + self.trie.heap_bytes()
     }
 
-    /// The number and length of the longest symbol that `text` has at `at`; the length is 0 where there is none.
+    /// The number and length of the longest symbol that `text` has at `at`; the length is 0 where there is none. And how many bytes from
+    /// `at` on this depends on, at most; more than there are where it depends on the end of the text.
     #[inline(always)]
-    pub(super) fn longest(&self, text: &[u8], at: usize) -> (u16, usize) {
+    pub(super) fn longest(&self, text: &[u8], at: usize) -> (u16, usize, usize) {
         let rest = &text[at..];
-        let (number, length) = self.trie.reach(rest, usize::MAX);
+        let ((number, length), looked) = self.trie.reach(rest, usize::MAX);
         let length = usize::from(length);
         if length == 0 {
-            return (0, 0);
+            return (0, 0, looked);
         }
         let bytes = &self.bytes[self.span(number.into()).offset()..];
         let differ = (load(text, at) ^ load_whole(bytes)) & MASK[length.min(LOAD)];
         if differ != 0 || length > rest.len() {
-            return self.longest_within(text, at, number);
+            return self.longest_within(text, at, number, looked);
         }
         let mut end = length;
         while end > LOAD {
             if rest[..end].last_chunk::<LOAD>() != bytes[..end].last_chunk() {
-                return self.longest_within(text, at, number);
+                return self.longest_within(text, at, number, looked);
             }
             end -= LOAD;
         }
-        (number, length)
+        (number, length, looked.max(length))
     }
 
     /// [`longest`](Self::longest) where the text does not have all of the symbol that the trie leads to.
     #[cold]
     #[inline(never)]
-    fn longest_within(&self, text: &[u8], at: usize, reached: u16) -> (u16, usize) {
+    fn longest_within(&self, text: &[u8], at: usize, reached: u16, looked: usize) -> (u16, usize, usize) {
         let span = self.span(reached.into());
         let most = span.length().min(text.len() - at);
         let mut shared = 0;
@@ -164,8 +165,10 @@ impl Table {
                 break;
             }
         }
-        let (number, length) = self.trie.reach(&text[at..], shared.min(most));
-        (number, length.into())
+        let shared = shared.min(most);
+        // The same way, but not as far.
+        let ((number, length), _) = self.trie.reach(&text[at..], shared);
+        (number, length.into(), looked.max(shared + 1))
     }
 }
 
@@ -225,8 +228,8 @@ mod tests {
         for text in texts.iter().flat_map(|t| [t.clone(), format!("{t}~~~~~~~~~~~~~~~~")]) {
             let scan = symbols.iter().filter(|s| text.starts_with(*s)).max_by_key(|s| s.len());
             let found = match table.longest(text.as_bytes(), 0) {
-                (_, 0) => None,
-                (number, _) => Some(table.symbol(number)),
+                (_, 0, _) => None,
+                (number, ..) => Some(table.symbol(number)),
             };
             assert_eq!(found, scan.map(|s| s.as_bytes()), "{text}");
         }
@@ -260,7 +263,8 @@ mod tests {
             for (before, at, text) in &texts {
                 let before = &before[..before.len().min(*at)];
                 let scan = symbols.iter().zip(0..).filter(|(s, _)| text.starts_with(s)).max_by_key(|(s, _)| s.len());
-                let found = table.longest(&[before, text].concat(), before.len());
+                let (number, length, _) = table.longest(&[before, text].concat(), before.len());
+                let found = (number, length);
                 prop_assert_eq!(found, scan.map_or((0, 0), |(s, number)| (number, s.len())));
             }
         }
@@ -274,7 +278,8 @@ mod tests {
     #[test]
     fn a_text_that_has_ended_has_no_symbol() {
         for text in ["", "short", "no shorter than one load", "ends as the symbol begins: ab"] {
-            assert_eq!(table(&["ab"]).longest(text.as_bytes(), text.len()), (0, 0), "{text}");
+            let (number, length, _) = table(&["ab"]).longest(text.as_bytes(), text.len());
+            assert_eq!((number, length), (0, 0), "{text}");
         }
     }
 

@@ -113,6 +113,33 @@ fn keys_of_the_sampled_kind_become_a_quarter() {
 }
 
 #[test]
+fn a_key_that_starts_as_the_one_before_has_the_code_that_it_has_alone() {
+    let mut random = Random(8);
+    let long = (2..=64).flat_map(|n| [vec![b'a'; n], [vec![b'a'; n - 1], vec![b'b']].concat()]).collect::<Vec<_>>();
+    let noise = (0..3584).map(|_| random.bytes(12)).collect();
+    let read = [long, noise].map(|symbols| Codec::read(&file(symbols)).expect("within the bounds"));
+    for codec in codecs().into_iter().chain(read) {
+        let mut trail = Trail::default();
+        let mut key = shop_key(&mut random);
+        for _ in 0..4_000 {
+            assert_eq!(codec.encode_after(&mut trail, &key), code(&codec, &key), "{key:?}");
+            let at = random.below(key.len() + 1);
+            match random.below(6) {
+                0 => key = shop_key(&mut random),
+                1 => key.truncate(at),
+                2 => key.insert(at, [b'a', b'b', b'0', 0xFF][random.below(4)]),
+                3 => key.truncate(key.len().saturating_sub(random.below(9))),
+                4 => key.extend_from_slice(&shop_key(&mut random)[..random.below(30)]),
+                _ => key.extend(std::iter::repeat_n([b'a', b'7', b'-'][random.below(3)], random.below(70))),
+            }
+            key.truncate(400);
+        }
+        key.resize(MOST_TRAILED, 0xFF);
+        assert_eq!(codec.encode_after(&mut trail, &key), code(&codec, &key));
+    }
+}
+
+#[test]
 fn every_key_round_trips_whatever_the_codec() {
     let mut random = Random(4);
     let mut keys =

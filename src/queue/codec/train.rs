@@ -305,7 +305,7 @@ impl Trainer {
         let text = &self.text[range];
         let mut at = 0;
         let mut before: Option<(u16, usize)> = None;
-        while let Some((step, length)) = step(&self.table, text, at) {
+        while let Some((step, length, _)) = step(&self.table, text, at) {
             self.work += CUT;
             let from = at;
             at += length;

@@ -74,18 +74,25 @@ impl Trie {
 
     /// Of the symbols on the way down that `text` shows, the longest of at most `most` bytes. All the symbols that
     /// `text` starts with are on that way: they are those with no more bytes than it shares with the last one there.
+    ///
+    /// With it, how many bytes of `text` the way depends on, more than there are where it ends for want of them.
     #[inline(always)]
-    pub(super) fn reach(&self, text: &[u8], most: usize) -> Ending {
+    pub(super) fn reach(&self, text: &[u8], most: usize) -> (Ending, usize) {
         let text = &text[..text.len().min(MAX_SYMBOL)];
         let fits = |node: &Node| usize::from(node.symbol.1) <= most;
-        let Some(mut node) = self.nodes.first().filter(|root| fits(root)) else { return (0, 0) };
-        while let Some(byte) = text.get(usize::from(node.depth)) {
+        let Some(mut node) = self.nodes.first().filter(|root| fits(root)) else { return ((0, 0), 0) };
+        let mut looked = 0;
+        loop {
+            // A leaf looks at nothing.
+            let depth = usize::from(node.depth);
+            looked = if depth < MAX_SYMBOL { depth + 1 } else { looked };
+            let Some(byte) = text.get(depth) else { break };
             match self.nodes.get(usize::from(node.base) + usize::from(*byte)) {
                 Some(child) if child.by == *byte && fits(child) => node = child,
                 _ => break,
             }
         }
-        node.symbol
+        (node.symbol, looked)
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
