@@ -380,6 +380,12 @@ export declare class QueueKeeper {
   apply(event: ScheduleEvent): void;
 
   /**
+   * From now on `listener`, or nobody, is told at the end of each turn of the event loop in which `apply` took events: they are in the queue
+   * then, and have left this status; undefined where they were refused, which the next call says why. It must not throw.
+   */
+  onApplied(listener: ((status: Status | undefined) => void) | null): void;
+
+  /**
    * Takes several events at once. `applied`: events about rows of this node that were taken, whether or not they changed anything. `ignored`:
    * other types, rows of other nodes, events older than one that had come, puts without a value, patches. `malformed`: events that cannot be read.
    */

@@ -17,8 +17,10 @@ const MOST_JOBS = 100_000;
 /** How much of a sample the queue takes, and of one of its keys. */
 const SAMPLE_KEYS = 4_096;
 const SAMPLE_KEY = 512;
-/** Native memory is told to the garbage collector when this many batches have been applied since. */
-const REPORT_EVERY = 512;
+/** Native memory is told to the garbage collector when about so many bytes of events have been applied since. */
+const REPORT_EVERY = 8 * 1024 * 1024;
+/** What an event takes at most beside its key. */
+const EVENT_BYTES = 64;
 
 const STATUS = /** @type {const} */ (['queued', 'empty', 'unready', 'paused']);
 const REFUSED = /** @type {const} */ ([null, 'limit', 'paused', 'unready']);
@@ -157,7 +159,11 @@ class QueueKeeper {
   #all;
   #closed = false;
   #flushing = false;
-  #batches = 0;
+  #unreported = 0;
+  /** The place of the status that the last events have left. */
+  #left = 0;
+  /** @type {((status: string | undefined) => void) | null} */
+  #applied = null;
   /** @type {unknown} */
   #failure = null;
   #flushSoon = () => {
@@ -168,6 +174,7 @@ class QueueKeeper {
       // Nobody has called: whoever calls next is told.
       this.#failure = err;
     }
+    this.#applied?.(this.#failure === null ? STATUS[this.#left] : undefined);
   };
 
   /** @param {object} [options] @param {Named} [named] */
@@ -201,7 +208,7 @@ class QueueKeeper {
   }
 
   #report() {
-    this.#batches = 0;
+    this.#unreported = 0;
     native.reportMemory(this.#handle);
   }
 
@@ -210,12 +217,14 @@ class QueueKeeper {
     const { keys, buffer, count, routes } = packer;
     packer.clear();
     const handle = this.#handle;
-    const applied =
+    const told =
       routes === undefined
         ? native.applyBatch(handle, keys, buffer, count)
         : native.applyBatch(handle, keys, buffer, count, routes);
-    if (++this.#batches >= REPORT_EVERY) this.#report();
-    return applied;
+    this.#left = told & 3;
+    this.#unreported += keys.length + count * EVENT_BYTES;
+    if (this.#unreported >= REPORT_EVERY) this.#report();
+    return told >> 2;
   }
 
   /** The handle, once the queue has all that was applied through this handle. */
@@ -241,10 +250,17 @@ class QueueKeeper {
       return;
     }
     if (packer.full || packer.keys.length >= BATCH_UNITS) this.#flush();
-    else if (!this.#flushing) {
+    if (!this.#flushing) {
       this.#flushing = true;
       setImmediate(this.#flushSoon);
     }
+  }
+
+  /** @param {((status: string | undefined) => void) | null} listener */
+  onApplied(listener) {
+    if (listener !== null && typeof listener !== 'function')
+      throw new TypeError(`listener must be a function or null, not ${describe(listener)}`);
+    this.#applied = listener;
   }
 
   /** @param {any[]} events */

@@ -196,6 +196,37 @@ describe('apply: what is applied through a handle is visible', () => {
     assert.equal(reader.size, 301);
   });
 
+  test('and then onApplied tells what status it has left: once a turn, and never of a turn without events', async () => {
+    const keeper = manual();
+    /** @type {unknown[]} */
+    const told = [];
+    keeper.onApplied((/** @type {unknown} */ status) => told.push([status, keeper.size]));
+    const turn = () => new Promise(setImmediate);
+    keeper.apply(put('later', LATER));
+    assert.deepEqual(told, []);
+    await turn();
+    for (let i = 0; i < 300; i++) keeper.apply(put(`due ${i}`));
+    await turn();
+    keeper.apply(put('long'.repeat(100_000)));
+    await turn();
+    keeper.pause();
+    await turn();
+    keeper.apply(put('one more'));
+    assert.equal(keeper.size, 303);
+    await turn();
+    const all = [
+      ['empty', 1],
+      ['queued', 301],
+      ['queued', 302],
+      ['paused', 303],
+    ];
+    assert.deepEqual(told, all);
+    keeper.onApplied(null);
+    keeper.apply(put('to nobody'));
+    await turn();
+    assert.deepEqual(told, all);
+  });
+
   test('in the order in which it was applied, alone or in batches, across the edge of a batch', () => {
     const keeper = manual();
     for (let i = 0; i < 1_000; i++) {

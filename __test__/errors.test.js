@@ -77,6 +77,13 @@ describe('wrong arguments throw TypeError at the call', () => {
     }
   });
 
+  test('onApplied: what is neither a function nor null', () => {
+    const keeper = manual();
+    for (const wrong of [undefined, 'f', 1, {}, true]) {
+      assert.throws(() => keeper.onApplied(/** @type {any} */ (wrong)), TypeError, String(wrong));
+    }
+  });
+
   test('applyAll and rows of a walk: what is no array', () => {
     const keeper = manual();
     const walk = keeper.beginWalk('verify');
@@ -384,8 +391,12 @@ describe('every code can be met, on err.code', () => {
     const [old, next] = [QueueKeeper.open('errors late'), QueueKeeper.open('errors late')];
     old.takeFeeder();
     next.takeFeeder();
+    /** @type {unknown[]} */
+    const told = [];
+    old.onApplied((status) => told.push(status));
     old.apply(put('a'));
     await new Promise(setImmediate);
+    assert.deepEqual(told, [undefined]);
     assert.throws(() => old.size, withCode('E_DEPOSED'));
     assert.equal(old.size, 0);
   });

@@ -985,6 +985,78 @@ describe('status', () => {
     keeper.setNow(now);
     await until('queued', () => said.at(-1) === 'queued', { withinMs: 2_000 });
   });
+
+  /** A feeder the events of which are given by hand. @param {Partial<import('../lib/feeder.js').FeederOptions>} [options] */
+  async function fedByHand(options = {}) {
+    /** @type {(event: any) => void} */
+    let give = () => {};
+    const feeder = feed({
+      table: faulty({
+        subscribe: async (listener) => {
+          give = listener;
+          return { end: () => {} };
+        },
+      }),
+      ...options,
+    });
+    return { feeder, give: (/** @type {any} */ event) => give(event) };
+  }
+
+  test('events that leave it as it was are not asked about', async () => {
+    const own = /** @type {any} */ (QueueKeeper.open(name));
+    let looks = 0;
+    const handle = new Proxy(own, {
+      get(target, property) {
+        const value = /** @type {any} */ (target)[property];
+        if (property === 'status') looks += 1;
+        return typeof value === 'function' ? value.bind(target) : value;
+      },
+    });
+    const { give } = await fedByHand({ keeper: handle });
+    await live(() => keeper.status === 'queued');
+    looks = 0;
+    for (let i = 0; i < 2_000; i++) {
+      give({ type: 'put', id: key(i % ROWS), value: { nextRenderTime: i } });
+      await new Promise(setImmediate);
+    }
+    assert.ok(looks < 1_000, `${looks} looks`);
+    assert.equal(keeper.describe(key(0)).minute, 0);
+    own.close();
+  });
+
+  test('an event just before the minute in which its row comes due has that minute waited for', async () => {
+    let now = 1_000 * MINUTE - 40;
+    keeper.close();
+    keeper = new QueueKeeper({ now });
+    await Promise.all(Array.from({ length: ROWS }, (_, i) => table.delete(key(i))));
+    /** @type {{ ms: number, then: () => void }[]} */
+    const timers = [];
+    const { feeder, give } = await fedByHand({
+      keeper,
+      time: {
+        now: () => now,
+        mono: () => performance.now(),
+        after: (ms, then) => {
+          timers.push({ ms, then });
+          return () => {};
+        },
+        turn: () => new Promise((resolve) => setImmediate(resolve)),
+      },
+    });
+    /** @type {string[]} */
+    const said = [];
+    feeder.on('status', (status) => said.push(status));
+    await until('empty', () => said.at(-1) === 'empty');
+    // From here on no loop of the feeder's goes round any more: it is the event that has it look.
+    timers.length = 0;
+    give({ type: 'put', id: 'k', value: { nextRenderTime: 1_000 * MINUTE } });
+    await until('the timer', () => timers.length === 1);
+    assert.equal(timers[0].ms, 40);
+    now = 1_000 * MINUTE;
+    keeper.setNow(now);
+    timers[0].then();
+    await until('queued', () => said.at(-1) === 'queued');
+  });
 });
 
 describe('peers', () => {

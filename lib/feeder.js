@@ -30,8 +30,8 @@ const { sampleKeys } = require('./sample-keys.js');
  *
  * What the feeder uses of the keeper.
  * @typedef {Pick<import('../index.js').QueueKeeper, 'apply' | 'beginWalkAsync' | 'configureAsync' | 'headCheck'
- *   | 'learnKeys' | 'loadSnapshot' | 'nextChange' | 'readFailed' | 'repair' | 'saveSnapshot' | 'setPhase' | 'size' | 'state'
- *   | 'status' | 'takeFeeder' | 'version'>} Keeper
+ *   | 'learnKeys' | 'loadSnapshot' | 'nextChange' | 'onApplied' | 'readFailed' | 'repair' | 'saveSnapshot' | 'setPhase' | 'size'
+ *   | 'state' | 'status' | 'takeFeeder' | 'version'>} Keeper
  *
  * Time, so that a simulator can be its master.
  * @typedef {object} Time
@@ -176,6 +176,7 @@ class Feeder extends EventEmitter {
     if (this.#life !== 'new') throw new Error('a feeder starts once: make a new one');
     this.#life = 'running';
     this.#keeper.takeFeeder();
+    this.#keeper.onApplied((status) => this.#applied(status));
     this.#isLoaded = this.#keeper.state().trust.live;
     // What was written while nobody listened is found by the walk that follows, not before.
     this.#noteGap();
@@ -387,7 +388,6 @@ class Feeder extends EventEmitter {
     this.#heard += 1;
     try {
       this.#keeper.apply(event);
-      this.#checkStatusSoon();
     } catch (error) {
       this.#conclude(error);
     }
@@ -772,19 +772,43 @@ class Feeder extends EventEmitter {
 
   // Status
 
-  /** Once for all events of a turn. */
+  /**
+   * Events of a turn are in the queue. Most leave the status as it was: then nothing more is asked, as asking costs more than an event.
+   *
+   * @param {string | undefined} status  what they have left; undefined where they were refused
+   */
+  #applied(status) {
+    if (this.#life !== 'running') return;
+    if (status === undefined) {
+      // At once: why is told to whoever calls next.
+      this.#look();
+      return;
+    }
+    if (status === this.#status) {
+      if (status === 'queued' || status === 'paused') return;
+      // What has just come may be due before the watch looks.
+      if (this.#time.now() % MINUTE < MINUTE - WATCH_MS) return;
+    }
+    this.#checkStatusSoon();
+  }
+
+  /** Once for all that asks for it in a turn. */
   #checkStatusSoon() {
     if (this.#statusCheckDue) return;
     this.#statusCheckDue = true;
     void this.#time.turn().then(() => {
       this.#statusCheckDue = false;
-      if (this.#life !== 'running') return;
-      try {
-        this.#checkStatus();
-      } catch (error) {
-        this.#conclude(error);
-      }
+      this.#look();
     });
+  }
+
+  #look() {
+    if (this.#life !== 'running') return;
+    try {
+      this.#checkStatus();
+    } catch (error) {
+      this.#conclude(error);
+    }
   }
 
   #checkStatus() {

@@ -57,37 +57,59 @@ pub enum Failure {
 pub struct Shared {
     inner: Mutex<Inner>,
     poisoned: AtomicBool,
-    start: Instant,
     /// The handle that tells its garbage collector of the queue's memory; 0 where none does.
     reporter: AtomicU64,
 }
 
 struct Inner {
     keeper: Keeper,
-    /// The time of a clock that is moved by hand.
-    manual: Option<Now>,
+    clocks: Clocks,
 }
 
+/// For so long, in ms, what the wall clock shows is told from the monotonic one: reading a clock is dear beside a single event.
+const TOLD_MS: f64 = 1.0;
+
 /// What time it is: by hand, or by the machine's clocks, the monotonic one counted from `start`.
-fn now(manual: Option<Now>, start: Instant) -> Now {
-    manual.unwrap_or_else(|| {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let wall = since.as_secs() * 1000 + u64::from(since.subsec_millis());
-        Now { wall: wall as f64, mono: start.elapsed().as_secs_f64() * 1000.0 }
-    })
+struct Clocks {
+    start: Instant,
+    /// The time of a clock that is moved by hand.
+    manual: Option<Now>,
+    /// The machine's clocks when both were last read.
+    read: Now,
+}
+
+impl Clocks {
+    fn new(manual: Option<f64>) -> Clocks {
+        let manual = manual.map(|wall| Now { wall, mono: 0.0 });
+        Clocks { start: Instant::now(), manual, read: Now { wall: 0.0, mono: f64::NEG_INFINITY } }
+    }
+
+    fn now(&mut self) -> Now {
+        if let Some(manual) = self.manual {
+            return manual;
+        }
+        let mono = ms(self.start.elapsed());
+        if mono - self.read.mono >= TOLD_MS {
+            self.read = Now { wall: ms(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()), mono };
+        }
+        Now { wall: (self.read.wall + (mono - self.read.mono)).floor(), mono }
+    }
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
 }
 
 impl Shared {
     /// A queue on the real clocks, or on one moved by hand that begins at `manual` ms.
     pub fn new(config: Config, manual: Option<f64>) -> Shared {
-        let start = Instant::now();
-        let manual = manual.map(|wall| Now { wall, mono: 0.0 });
-        let inner = Inner { keeper: Keeper::new(config, now(manual, start)), manual };
-        Shared { inner: Mutex::new(inner), poisoned: AtomicBool::new(false), start, reporter: AtomicU64::new(0) }
+        let mut clocks = Clocks::new(manual);
+        let inner = Inner { keeper: Keeper::new(config, clocks.now()), clocks };
+        Shared { inner: Mutex::new(inner), poisoned: AtomicBool::new(false), reporter: AtomicU64::new(0) }
     }
 
     fn guarded<R>(&self, inner: &mut Inner, f: &mut impl FnMut(&mut Keeper) -> R) -> Result<R, Failure> {
-        let now = now(inner.manual, self.start);
+        let now = inner.clocks.now();
         let result = catch_unwind(AssertUnwindSafe(|| {
             inner.keeper.advance(now);
             f(&mut inner.keeper)
@@ -164,7 +186,7 @@ impl Shared {
     /// Moves a clock that is moved by hand; false where there is none. Leases see only the way forward.
     pub fn set_now(&self, wall: f64) -> Result<bool, Failure> {
         let mut inner = self.lock()?;
-        let Some(now) = &mut inner.manual else { return Ok(false) };
+        let Some(now) = &mut inner.clocks.manual else { return Ok(false) };
         now.mono += (wall - now.wall).max(0.0);
         now.wall = wall;
         self.guarded(&mut inner, &mut |_| ())?;

@@ -370,6 +370,7 @@ class Simulation {
       },
       apply: (/** @type {any} */ event) => handle.apply(event),
       applyAll: (/** @type {any} */ events) => handle.applyAll(events),
+      onApplied: (/** @type {any} */ listener) => handle.onApplied(listener),
       configureAsync: (/** @type {any} */ patch) =>
         sim.#file(thread, () => {
           const going = handle.configureAsync(patch);

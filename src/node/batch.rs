@@ -125,6 +125,11 @@ impl<'a> Batch<'a> {
         self.hashes[places].iter().copied().zip(due.copied())
     }
 
+    /// What [`Keeper::warm_one`](crate::queue::keeper::Keeper::warm_one) wants, where there is but one.
+    pub fn only(&self) -> Option<(u64, f64)> {
+        if self.len() == 1 { self.to_warm(0..1).next() } else { None }
+    }
+
     pub fn get(&self, i: usize, routes: &[u32]) -> Packed<'a> {
         let start = if i == 0 { 0 } else { self.ends[i - 1] };
         let numbers = &self.numbers[i * STRIDE..][..STRIDE];

@@ -130,32 +130,24 @@ impl Arguments<'_> {
     /// Reads a string into `text`.
     pub fn text(&self, at: usize, text: &mut Text) -> Result<()> {
         let value = self.values[at];
-        let mut bytes = 0;
-        // SAFETY: `env` and the value are of the call under way; without room only the length in UTF-8 is asked for.
-        ok(unsafe { sys::napi_get_value_string_utf8(self.env, value, ptr::null_mut(), 0, &mut bytes) })?;
+        let mut length = 0;
+        // SAFETY: `env` and the value are of the call under way; without room only the length is asked for, which V8 knows. (That in
+        // UTF-8, which would tell what is ASCII, it has to count.)
+        ok(unsafe { sys::napi_get_value_string_utf16(self.env, value, ptr::null_mut(), 0, &mut length) })?;
+        let Text { units, bytes, ascii } = text;
         // A terminator is written, too.
-        text.bytes.clear();
-        text.bytes.reserve(bytes + 1);
-        let mut units = 0;
-        // SAFETY: there is room for `bytes` bytes and the terminator, and `units` of them are written.
-        unsafe {
-            let room = text.bytes.as_mut_ptr().cast();
-            ok(sys::napi_get_value_string_latin1(self.env, value, room, bytes + 1, &mut units))?;
-            text.bytes.set_len(units);
-        }
-        // As many code units as bytes of UTF-8: each is an ASCII character, and latin1 has kept what it is. Of any other it has
-        // not: it cuts code units down to a byte.
-        text.ascii = units == bytes;
-        if text.ascii {
-            return Ok(());
-        }
-        text.units.clear();
-        text.units.reserve(units + 1);
+        units.clear();
+        units.reserve(length + 1);
         let mut written = 0;
-        // SAFETY: there is room for `units` code units and the terminator, and `written` of them are written.
+        // SAFETY: there is room for `length` code units and the terminator, and `written` of them are written.
         unsafe {
-            ok(sys::napi_get_value_string_utf16(self.env, value, text.units.as_mut_ptr(), units + 1, &mut written))?;
-            text.units.set_len(written);
+            ok(sys::napi_get_value_string_utf16(self.env, value, units.as_mut_ptr(), length + 1, &mut written))?;
+            units.set_len(written);
+        }
+        bytes.clear();
+        *ascii = units.iter().fold(0, |all, unit| all | unit) < 0x80;
+        if *ascii {
+            bytes.extend(units.iter().map(|unit| *unit as u8));
         }
         Ok(())
     }

@@ -795,6 +795,21 @@ impl Keeper {
         tails.iter().fold(read, |read, tail| read ^ table.warm_link(*tail))
     }
 
+    /// [`Self::warm`] for one row: what putting it would read one after the other is read at once, as far as it can be.
+    pub fn warm_one(&self, hash: u64, due: f64) -> u32 {
+        let table = &self.table;
+        let row = table.guess(hash);
+        if row == NONE {
+            return 0;
+        }
+        let read = table.warm_record(row);
+        let (previous, next) = (table.previous(row), table.next(row));
+        let buckets = &self.classes.get(table.class(row)).buckets;
+        let tail = due_minute(due).map_or(NONE, |minute| buckets.get(minute).tail);
+        let left = buckets.get(table.due(row)).rows;
+        read ^ left ^ table.warm_link(previous) ^ table.warm_link(next) ^ table.warm_link(tail)
+    }
+
     /// An event or row that cannot be read, in words.
     pub fn malformed(&mut self, what: &str) {
         self.trust.malformed += 1;
