@@ -24,6 +24,7 @@ const EVENT_BYTES = 64;
 
 const STATUS = /** @type {const} */ (['queued', 'empty', 'unready', 'paused']);
 const REFUSED = /** @type {const} */ ([null, 'limit', 'paused', 'unready']);
+const RELEASED = /** @type {const} */ (['released', 'expired', 'superseded', 'unknown']);
 const PHASES = ['starting', 'waiting-for-peers', 'loading', 'live', 'failed', 'stopped'];
 const CODE_FIRST = /^(E_[A-Z_]+): /;
 
@@ -150,6 +151,8 @@ class QueueKeeper {
   /** Ends the handle when nobody holds it any more. */
   #owner;
   #handle;
+  /** Held keys that a claim lists at most. @type {number} */
+  #maxListed;
   #packer;
   #classify;
   #out = new Float64Array(HEAD + OUT * 256);
@@ -189,6 +192,7 @@ class QueueKeeper {
         ? native.open(named.name, options === undefined ? undefined : json, now)
         : native.create(json, now);
     this.#handle = this.#owner.handle;
+    this.#maxListed = native.maxListed(this.#handle);
     if (native.classified(this.#handle) !== (classify !== undefined)) {
       native.close(this.#handle);
       throw coded(
@@ -304,10 +308,10 @@ class QueueKeeper {
     checkCount(n, 'n');
     const handle = this.#flushed;
     let out = this.#out;
-    let strings = native.top(handle, n, out);
+    let strings = native.top(handle, n, out.buffer);
     while (out[3] === 1) {
       out = this.#room(Math.min(n, Math.max(out[0] * 4, native.size(handle))));
-      strings = native.top(handle, n, out);
+      strings = native.top(handle, n, out.buffer);
     }
     const [count, skippedLeased, complete] = out;
     const keys = new Keys(strings);
@@ -331,8 +335,8 @@ class QueueKeeper {
     checkCount(n, 'n');
     const handle = this.#flushed;
     const most = Math.min(n, MOST_JOBS);
-    const out = this.#room(most + native.maxListed(handle));
-    const keys = new Keys(native.claim(handle, most, out));
+    const out = this.#room(most + this.#maxListed);
+    const keys = new Keys(native.claim(handle, most, out.buffer));
     const count = out[0];
     const expiresAt = out[7];
     const jobs = new Array(count);
@@ -399,7 +403,7 @@ class QueueKeeper {
   release(key, token) {
     checkString(key, 'key');
     if (token !== undefined) checkToken(token);
-    return native.release(this.#flushed, key, token);
+    return RELEASED[native.release(this.#flushed, key, token)];
   }
 
   /** @param {number} token @param {number} [ms] */

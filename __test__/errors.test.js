@@ -485,7 +485,7 @@ describe('every code can be met, on err.code', () => {
       };
       const [one, same, other] = ['a', 'a', 'b'].map((name) => QueueKeeper.open(name));
       one.size;
-      const codes = [code(() => addon.top(addon.open('a').handle, 1, new Float64Array(2)))];
+      const codes = [code(() => addon.top(addon.open('a').handle, 1, new ArrayBuffer(16)))];
       codes.push(code(() => one.size), code(() => same.claim(1)), code(() => same.state()));
       codes.push(code(() => QueueKeeper.open('a')), code(() => one.close()), code(() => one.size));
       codes.push(code(() => other.claim(1)), code(() => QueueKeeper.open('c').size));

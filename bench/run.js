@@ -644,7 +644,7 @@ async function reads(bench) {
     timed(state.ours, () => native.state());
     timed(json.ours, () => native.stateJson());
     timed(top.ours, () => native.topK(5000));
-    timed(filled.ours, () => addon.top(owner.handle, 5000, buffer));
+    timed(filled.ours, () => addon.top(owner.handle, 5000, buffer.buffer));
     if (js) {
       timed(state.js, () => js.state());
       timed(json.js, () => JSON.stringify(js.state()));

@@ -50,7 +50,7 @@ function exportsOf(source) {
   const code = bare(source);
   const found = [];
   const starts =
-    /#\[napi\b[^\]]*\]\s*(?:#\[[^\]]*\]\s*)*pub (?:async )?fn (\w+)|\bfn (finalize)\b|\bfn (\w+)(?=\(\w+: &Arguments<'_>\) -> Result<f64>)|\bextern\s+fn (\w+)/g;
+    /#\[napi\b[^\]]*\]\s*(?:#\[[^\]]*\]\s*)*pub (?:async )?fn (\w+)|\bfn (finalize)\b|\bfn (\w+)(?=\(\w+: &Arguments<'_>\) -> Result<(?:f64|Value)>)|\bextern\s+fn (\w+)/g;
   for (const start of code.matchAll(starts)) {
     const at = /** @type {number} */ (start.index);
     const parameters = behind(code, code.indexOf('(', at + start[0].length));

@@ -64,6 +64,22 @@ pub fn unpacked<R>(
     result
 }
 
+/// Reads one key, argument `at`, for `f`. A panic leaves the room to be made anew.
+pub fn key<R>(arguments: &Arguments<'_>, at: usize, f: impl FnOnce(&[u8]) -> Result<R>) -> Result<R> {
+    let mut room = ROOM.take();
+    let result = arguments.text(at, &mut room.text).and_then(|()| match room.text.read() {
+        Read::Ascii(key) => f(key),
+        Read::Units(units) => {
+            room.keys.clear();
+            from_utf16(units, &mut room.keys);
+            f(&room.keys)
+        }
+    });
+    room.trim();
+    ROOM.set(room);
+    result
+}
+
 impl Room {
     fn fill<'a>(
         &'a mut self,

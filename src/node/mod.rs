@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ahash::RandomState;
-use napi::bindgen_prelude::{Float64ArraySlice, Object, ObjectFinalize, PromiseRaw, ToNapiValue, Utf16String};
+use napi::bindgen_prelude::{Object, ObjectFinalize, PromiseRaw, ToNapiValue, Utf16String};
 use napi::{Env, JsString};
 use napi_derive::napi;
 use serde::Serialize;
@@ -26,13 +26,13 @@ use smallvec::SmallVec;
 
 use self::batch::{Packed, STRIDE, unpack, unpacked, version_of};
 use self::error::{Code, Result, closed, error, failed, poisoned};
-use self::raw::Arguments;
+use self::raw::{Arguments, Value};
 use crate::queue::claim::{Claim, Rows};
 use crate::queue::codec;
 use crate::queue::config::{Config, Patch};
 use crate::queue::keeper::{Event, Keeper, Outcome};
 use crate::queue::key::{KeyHasher, from_utf16, to_utf16};
-use crate::queue::lease::{Released, Token};
+use crate::queue::lease::Token;
 use crate::queue::time::start_of;
 use crate::queue::trust::Phase;
 use crate::queue::walk::{WalkKind, Walked, WalkedRow};
@@ -204,18 +204,6 @@ fn utf16_len(key: &[u8]) -> usize {
     units.len()
 }
 
-/// The numbers of a typed array, to write results to.
-///
-/// # Safety
-///
-/// Sound where nothing else reads or writes the array while the slice lives. `index.js` makes each scratch array for one
-/// handle of one thread, over a plain `ArrayBuffer` that it never gives away or transfers, and passes it to one export at a time;
-/// no JavaScript runs while an export does, and no export that gets it keeps it.
-unsafe fn scratch<'a>(array: &'a mut Float64ArraySlice<'_>) -> &'a mut [f64] {
-    // SAFETY: the caller's promise.
-    unsafe { array.as_mut() }
-}
-
 fn room(out: &[f64]) -> usize {
     out.len().saturating_sub(HEAD) / OUT
 }
@@ -321,14 +309,18 @@ pub fn addon_version() -> Result<String> {
     boundary(|| Ok(env!("CARGO_PKG_VERSION").to_owned()))
 }
 
-/// What is called for every event, and every row of a walk.
+/// What is called for every event, every row of a walk, every claim and result.
 #[napi(module_exports)]
 pub fn hot_exports(mut exports: Object<'_>, env: Env) -> napi::Result<()> {
     boundary(|| {
-        for (name, hot) in [("applyBatch", apply_batch as raw::Export), ("walkRows", walk_rows)] {
-            raw::export(&env, &mut exports, name, hot).map_err(|err| error(Code::Argument, err.reason.clone()))?;
-        }
-        Ok(())
+        let mut made = || {
+            raw::export(&env, &mut exports, "applyBatch", apply_batch)?;
+            raw::export(&env, &mut exports, "walkRows", walk_rows)?;
+            raw::export(&env, &mut exports, "top", top)?;
+            raw::export(&env, &mut exports, "claim", claim)?;
+            raw::export(&env, &mut exports, "release", release)
+        };
+        made().map_err(|err: napi::Error| error(Code::Argument, err.reason.clone()))
     })
     .map_err(rejected)
 }
@@ -436,13 +428,13 @@ pub fn malformed(handle: u32, what: String) -> Result<()> {
     with(handle, |keeper| keeper.malformed(&what))
 }
 
-/// The best rows, as many as `n` and the room in `out` allow. Head of `out`: rows, skippedLeased, complete, whether the room was too small.
-#[napi]
-pub fn top<'env>(env: &'env Env, handle: u32, n: f64, mut out: Float64ArraySlice<'env>) -> Result<Vec<JsString<'env>>> {
-    // SAFETY: see `scratch`.
-    let out = unsafe { scratch(&mut out) };
-    call(handle, |_, shared| {
-        let (wanted, room) = (n as usize, room(out));
+/// The best rows: handle, how many, and where to. As many as the room in `out` allows. Head of `out`: rows, skippedLeased, complete, whether the room was too small.
+fn top(arguments: &Arguments<'_>) -> Result<Value> {
+    call(raw_handle(arguments)?, |_, shared| {
+        let wanted = arguments.number(1)? as usize;
+        // SAFETY: the buffer is a scratch one, see `numbers_mut`.
+        let out = unsafe { arguments.numbers_mut(2) }?;
+        let room = room(out);
         let top = shared.with(|keeper| keeper.top(wanted.min(room))).map_err(failed)?;
         let rows = top.rows.rows.len();
         put_rows(&top.rows, &[], out);
@@ -451,23 +443,20 @@ pub fn top<'env>(env: &'env Env, handle: u32, n: f64, mut out: Float64ArraySlice
         out[2] = f64::from(u8::from(top.complete));
         out[3] = f64::from(u8::from(room < wanted && rows == room));
         let ends: Vec<usize> = top.rows.rows.iter().map(|row| row.key_end).collect();
-        key_strings(env, &top.rows.keys, &ends, |at, end| out[HEAD + at * OUT] = end)
+        let env = arguments.env();
+        let strings = key_strings(&env, &top.rows.keys, &ends, |at, end| out[HEAD + at * OUT] = end)?;
+        arguments.array(&strings)
     })
 }
 
-/// Leases the best rows. `out` must have room for `n` of them and `max_listed` held ones. Head: jobs, held, due, complete, skippedLeased,
+/// Leases the best rows: handle, how many, and where to. `out` must have room for `n` of them and `max_listed` held ones. Head: jobs, held, due, complete, skippedLeased,
 /// refused (0 none, then by cause), status (by its place), expiresAt.
-#[napi]
-pub fn claim<'env>(
-    env: &'env Env,
-    handle: u32,
-    n: f64,
-    mut out: Float64ArraySlice<'env>,
-) -> Result<Vec<JsString<'env>>> {
-    // SAFETY: see `scratch`.
-    let out = unsafe { scratch(&mut out) };
-    call(handle, |native, shared| {
-        let n = (n as usize).min(room(out).saturating_sub(native.max_listed as usize));
+fn claim(arguments: &Arguments<'_>) -> Result<Value> {
+    call(raw_handle(arguments)?, |native, shared| {
+        let n = arguments.number(1)? as usize;
+        // SAFETY: the buffer is a scratch one, see `numbers_mut`.
+        let out = unsafe { arguments.numbers_mut(2) }?;
+        let n = n.min(room(out).saturating_sub(native.max_listed as usize));
         let claim = shared.with(|keeper| keeper.claim(n)).map_err(failed)?;
         let Claim { jobs, tokens, expires_at, status, due, complete, skipped_leased, held, refused } = claim;
         put_rows(&jobs, &tokens, out);
@@ -488,7 +477,9 @@ pub fn claim<'env>(
         out[5] = refused.map_or(0.0, |cause| cause as u8 as f64 + 1.0);
         out[6] = f64::from(status as u8);
         out[7] = expires_at;
-        key_strings(env, &keys, &ends, |at, end| out[HEAD + at * OUT] = end)
+        let env = arguments.env();
+        let strings = key_strings(&env, &keys, &ends, |at, end| out[HEAD + at * OUT] = end)?;
+        arguments.array(&strings)
     })
 }
 
@@ -511,13 +502,12 @@ pub fn leased_key<'env>(env: &'env Env, handle: u32, token: f64) -> Result<Optio
     boundary(|| key.map(|key| text(env, &key)).transpose())
 }
 
-#[napi]
-pub fn release(handle: u32, key: Utf16String, token: Option<f64>) -> Result<&'static str> {
-    with(handle, |keeper| match keeper.release(&wtf8(&key), token.map(|token| token as Token)) {
-        Released::Released => "released",
-        Released::Expired => "expired",
-        Released::Superseded => "superseded",
-        Released::Unknown => "unknown",
+/// Ends a lease: handle, key and, where it is to be that one only, token. Returns how it ended, by its place.
+fn release(arguments: &Arguments<'_>) -> Result<f64> {
+    call(raw_handle(arguments)?, |_, shared| {
+        let token = arguments.number_given(2)?.map(|token| token as Token);
+        let ended = batch::key(arguments, 1, |key| shared.with(|keeper| keeper.release(key, token)).map_err(failed))?;
+        Ok(f64::from(ended as u8))
     })
 }
 

@@ -5,8 +5,8 @@ use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ptr;
 
-use napi::bindgen_prelude::{FromNapiValue, JsObjectValue, Object, Unknown, sys};
-use napi::{Env, JsError};
+use napi::bindgen_prelude::{FromNapiValue, JsObjectValue, JsValue, Object, Unknown, sys};
+use napi::{Env, JsError, JsString};
 
 use super::boundary;
 use super::error::{Code, Error, Result, error};
@@ -22,11 +22,34 @@ pub struct Arguments<'call> {
     call: PhantomData<&'call ()>,
 }
 
-/// An export: what it returns is a number.
-pub type Export = fn(&Arguments<'_>) -> Result<f64>;
+/// An export that returns a number, or a value.
+pub type Export<R = f64> = fn(&Arguments<'_>) -> Result<R>;
+
+/// A value of the call under way, to be returned by it.
+pub struct Value(sys::napi_value);
+
+/// What an export can return.
+pub trait Returned: Sized + 'static {
+    fn returned(self, env: sys::napi_env) -> Result<Value>;
+}
+
+impl Returned for f64 {
+    fn returned(self, env: sys::napi_env) -> Result<Value> {
+        let mut value = ptr::null_mut();
+        // SAFETY: `env` is that of the call under way.
+        ok(unsafe { sys::napi_create_double(env, self, &mut value) })?;
+        Ok(Value(value))
+    }
+}
+
+impl Returned for Value {
+    fn returned(self, _: sys::napi_env) -> Result<Value> {
+        Ok(self)
+    }
+}
 
 /// Makes `export` callable by this name.
-pub fn export(env: &Env, exports: &mut Object<'_>, name: &str, export: Export) -> napi::Result<()> {
+pub fn export<R: Returned>(env: &Env, exports: &mut Object<'_>, name: &str, export: Export<R>) -> napi::Result<()> {
     let mut made = ptr::null_mut();
     // SAFETY: `env` is alive while a module is registered, `name` is as long as it says, and `made` outlives the call.
     let status = unsafe {
@@ -35,7 +58,7 @@ pub fn export(env: &Env, exports: &mut Object<'_>, name: &str, export: Export) -
             env.raw(),
             name_at,
             name.len() as isize,
-            Some(called),
+            Some(called::<R>),
             export as *mut c_void,
             &mut made,
         )
@@ -47,9 +70,9 @@ pub fn export(env: &Env, exports: &mut Object<'_>, name: &str, export: Export) -
 }
 
 /// What Node calls.
-extern "C" fn called(env: sys::napi_env, info: sys::napi_callback_info) -> sys::napi_value {
+extern "C" fn called<R: Returned>(env: sys::napi_env, info: sys::napi_callback_info) -> sys::napi_value {
     boundary(|| {
-        boundary(|| returned(env, info)).or_else(|err| {
+        boundary(|| returned::<R>(env, info)).or_else(|err| {
             // SAFETY: `env` is that of the call under way.
             unsafe { JsError::from(err).throw_into(env) };
             Ok(ptr::null_mut())
@@ -58,18 +81,15 @@ extern "C" fn called(env: sys::napi_env, info: sys::napi_callback_info) -> sys::
     .unwrap_or(ptr::null_mut())
 }
 
-fn returned(env: sys::napi_env, info: sys::napi_callback_info) -> Result<sys::napi_value> {
+fn returned<R: Returned>(env: sys::napi_env, info: sys::napi_callback_info) -> Result<sys::napi_value> {
     let (mut given, mut values, mut data) = (MOST, [ptr::null_mut(); MOST], ptr::null_mut());
     // SAFETY: `env` and `info` are those of the call under way; there is room for as many values as `given` says, and those beyond
     // the given ones are set to undefined.
     ok(unsafe { sys::napi_get_cb_info(env, info, &mut given, values.as_mut_ptr(), ptr::null_mut(), &mut data) })?;
-    // SAFETY: only `export` makes a function of `called`, with an `Export` as its data.
-    let export = unsafe { std::mem::transmute::<*mut c_void, Export>(data) };
-    let number = export(&Arguments { env, values, given, call: PhantomData })?;
-    let mut returned = ptr::null_mut();
-    // SAFETY: `env` is that of the call under way, and `returned` outlives the call to Node.
-    ok(unsafe { sys::napi_create_double(env, number, &mut returned) })?;
-    Ok(returned)
+    // SAFETY: only `export` makes a function of `called::<R>`, with an `Export<R>` as its data.
+    let export = unsafe { std::mem::transmute::<*mut c_void, Export<R>>(data) };
+    let value = export(&Arguments { env, values, given, call: PhantomData })?.returned(env)?;
+    Ok(value.0)
 }
 
 #[inline]
@@ -91,6 +111,14 @@ impl Arguments<'_> {
         Ok(number)
     }
 
+    /// A number; `None` where there is no such argument, or it is undefined.
+    pub fn number_given(&self, at: usize) -> Result<Option<f64>> {
+        let mut kind = sys::ValueType::napi_undefined;
+        // SAFETY: `env` and the value are of the call under way: those beyond the given ones are undefined.
+        ok(unsafe { sys::napi_typeof(self.env, self.values[at], &mut kind) })?;
+        if kind == sys::ValueType::napi_undefined { Ok(None) } else { self.number(at).map(Some) }
+    }
+
     /// Strings; none where there is no such argument. May run JavaScript where it is not an array of strings.
     pub fn strings(&self, at: usize) -> Result<Vec<String>> {
         if at >= self.given {
@@ -108,6 +136,27 @@ impl Arguments<'_> {
     /// Sound where nothing writes to the buffer, detaches or resizes it while the slice lives: where no JavaScript runs meanwhile. No
     /// other thread has its memory: one that is shared is no `ArrayBuffer`, and is refused.
     pub unsafe fn numbers(&self, at: usize) -> Result<&[f64]> {
+        let (data, len) = self.buffer(at)?;
+        // SAFETY: V8 has said where the buffer's bytes are and how many; the caller promises that they stay there, unchanged.
+        Ok(unsafe { std::slice::from_raw_parts(data, len) })
+    }
+
+    /// [`Self::numbers`], to write results to.
+    ///
+    /// # Safety
+    ///
+    /// Sound where nothing else reads or writes the buffer while the slice lives, and this is asked for once. `index.js` makes each
+    /// scratch array for one handle of one thread, over a plain `ArrayBuffer` that it never gives away or transfers, and passes it to
+    /// one export at a time; no JavaScript runs while an export does, and no export that gets it keeps it.
+    #[allow(clippy::mut_from_ref)]
+    pub unsafe fn numbers_mut(&self, at: usize) -> Result<&mut [f64]> {
+        let (data, len) = self.buffer(at)?;
+        // SAFETY: V8 has said where the buffer's bytes are and how many; the caller promises that nobody else is at them.
+        Ok(unsafe { std::slice::from_raw_parts_mut(data, len) })
+    }
+
+    /// Where the numbers of an `ArrayBuffer` are, and how many.
+    fn buffer(&self, at: usize) -> Result<(*mut f64, usize)> {
         let mut unshared = false;
         // SAFETY: `env` and the value are of the call under way.
         ok(unsafe { sys::napi_is_arraybuffer(self.env, self.values[at], &mut unshared) })?;
@@ -121,10 +170,26 @@ impl Arguments<'_> {
         let data = data.cast::<f64>();
         // One that has been detached has no memory.
         if data.is_null() || !data.is_aligned() {
-            return Ok(&[]);
+            return Ok((ptr::NonNull::dangling().as_ptr(), 0));
         }
-        // SAFETY: V8 has said where the buffer's bytes are and how many; the caller promises that they stay there, unchanged.
-        Ok(unsafe { std::slice::from_raw_parts(data, bytes / size_of::<f64>()) })
+        Ok((data, bytes / size_of::<f64>()))
+    }
+
+    /// The environment, to make values of.
+    pub fn env(&self) -> Env {
+        Env::from_raw(self.env)
+    }
+
+    /// An array of these strings.
+    pub fn array(&self, strings: &[JsString<'_>]) -> Result<Value> {
+        let mut array = ptr::null_mut();
+        // SAFETY: `env` and the strings are of the call under way, and `array` outlives the call to Node.
+        ok(unsafe { sys::napi_create_array_with_length(self.env, strings.len(), &mut array) })?;
+        for (at, string) in strings.iter().enumerate() {
+            // SAFETY: as above.
+            ok(unsafe { sys::napi_set_element(self.env, array, at as u32, string.raw()) })?;
+        }
+        Ok(Value(array))
     }
 
     /// Reads a string into `text`.

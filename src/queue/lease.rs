@@ -85,13 +85,13 @@ struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Released {
     /// The lease was live and is over.
-    Released,
+    Released = 0,
     /// That lease had run out.
-    Expired,
+    Expired = 1,
     /// The key has since been granted again.
-    Superseded,
+    Superseded = 2,
     /// No such lease.
-    Unknown,
+    Unknown = 3,
 }
 
 /// Whether a due row can be granted.
