@@ -1,10 +1,11 @@
 //! Claims: the best rows, leased; and what becomes of the leases.
 
-use super::keeper::{Changed, Judge, Keeper, Kind, Reader};
+use super::class::ClassKey;
+use super::keeper::{Changed, Judge, Keeper, Kind, Reader, WARMED};
 use super::lease::{Released, Token, Verdict};
-use super::order::{Merge, Place};
+use super::order::{Listed, Merge, Place};
 use super::row::Row;
-use super::table::{NONE, RowId};
+use super::table::{NONE, RowId, Table};
 use super::time::{Minute, start_of};
 use super::trust::Status;
 use super::watch::Touch;
@@ -35,8 +36,8 @@ pub struct Rows {
     pub rows: Vec<DueRow>,
 }
 
-/// Rows listed at once.
-const LISTED: usize = 512;
+/// Rows listed at once: more would drive one another out of the cache.
+const LISTED: usize = 8_192;
 /// What most keys take, bytes: room made beforehand for this much each is seldom grown.
 const USUAL_KEY: usize = 128;
 
@@ -45,15 +46,14 @@ impl Rows {
         Rows { keys: Vec::with_capacity(rows * USUAL_KEY), rows: Vec::with_capacity(rows) }
     }
 
-    fn push(&mut self, keeper: &Keeper, row: RowId, place: Place) {
-        let key = &keeper.classes.get(keeper.table.class(row)).key;
-        keeper.table.key_into(row, &mut self.keys);
+    fn push(&mut self, table: &Table, row: RowId, class: &ClassKey, place: Place) {
+        table.key_into(row, &mut self.keys);
         self.rows.push(DueRow {
             key_end: self.keys.len(),
             due_at: start_of(place.minute),
-            from_sitemap: key.from_sitemap,
-            changed: key.changed,
-            urgent: key.urgent,
+            from_sitemap: class.from_sitemap,
+            changed: class.changed,
+            urgent: class.urgent,
             score: place.score,
         });
     }
@@ -131,16 +131,23 @@ impl Keeper {
         let mut top = Top { rows: Rows::with_room(n.min(self.due as usize)), ..Top::default() };
         let (table, classes, priority) = (&self.table, &self.classes, &self.config.priority);
         let mut merge = Merge::new(table, classes, priority, self.now.wall, self.minute);
+        let mut listed = Listed::default();
         while top.rows.rows.len() < n {
-            let listed = merge.list((n - top.rows.rows.len()).min(LISTED));
+            merge.list((n - top.rows.rows.len()).min(LISTED), &mut listed);
             if listed.is_empty() {
                 break;
             }
-            for (row, place) in listed {
-                if table.noted(row) && self.leases.peek(row) == Verdict::Leased {
-                    top.skipped_leased += 1;
-                } else {
-                    top.rows.push(self, row, place);
+            for (group, rows) in listed.groups() {
+                let class = &classes.get(group.class).key;
+                for rows in rows.chunks(WARMED) {
+                    std::hint::black_box(rows.iter().fold(0, |read, row| read ^ table.warm_record(*row)));
+                    for &row in rows {
+                        if table.noted(row) && self.leases.peek(row) == Verdict::Leased {
+                            top.skipped_leased += 1;
+                        } else {
+                            top.rows.push(table, row, class, group.place);
+                        }
+                    }
                 }
             }
         }
@@ -169,9 +176,11 @@ impl Keeper {
             return claim;
         }
         let (now, minute, walks) = (self.now, self.minute, self.walks);
-        let most = n.min(self.due as usize);
-        let mut granted: Vec<(RowId, Place)> = Vec::with_capacity(most);
+        let room = settings.max_leases.saturating_sub(self.leases.in_flight());
+        let most = n.min(self.due.min(room) as usize);
+        let mut granted: Vec<RowId> = Vec::with_capacity(most);
         claim.tokens.reserve_exact(most);
+        claim.jobs = Rows::with_room(most);
         // The merge reads the rows and classes while the lease table changes: they are apart.
         let Keeper { table, classes, config, leases, .. } = &mut *self;
         let mut tell_held = |row: RowId, misses: u32, until: f64| {
@@ -180,43 +189,48 @@ impl Keeper {
                 claim.held.push(HeldKey { key: table.key(row), misses, until });
             }
         };
-        for (row, place) in Merge::new(table, classes, &config.priority, now.wall, minute) {
-            if granted.len() >= n {
+        let mut merge = Merge::new(table, classes, &config.priority, now.wall, minute);
+        let mut listed = Listed::default();
+        'listing: while granted.len() < n {
+            merge.list((n - granted.len()).min(LISTED), &mut listed);
+            if listed.is_empty() {
+                claim.complete = true;
                 break;
             }
-            let noted = table.noted(row);
-            match if noted { leases.peek(row) } else { Verdict::Grantable } {
-                Verdict::Leased => {
-                    claim.skipped_leased += 1;
-                    continue;
+            for (group, rows) in listed.groups() {
+                let (class, place) = (&classes.get(group.class).key, group.place);
+                for &row in rows {
+                    let noted = table.noted(row);
+                    match if noted { leases.peek(row) } else { Verdict::Grantable } {
+                        Verdict::Leased => {
+                            claim.skipped_leased += 1;
+                            continue;
+                        }
+                        Verdict::Held { misses, until } => {
+                            tell_held(row, misses, until);
+                            continue;
+                        }
+                        Verdict::Grantable => {}
+                    }
+                    if leases.in_flight() >= settings.max_leases {
+                        claim.refused = Some(Refused::Limit);
+                        break 'listing;
+                    }
+                    if noted
+                        && let Verdict::Held { misses, until } =
+                            leases.consider(row, place.minute, class.cadence, &settings, now.mono)
+                    {
+                        tell_held(row, misses, until);
+                        continue;
+                    }
+                    claim.tokens.push(leases.grant(row, noted, place.minute, &settings, walks, now).token);
+                    claim.jobs.push(table, row, class, place);
+                    granted.push(row);
                 }
-                Verdict::Held { misses, until } => {
-                    tell_held(row, misses, until);
-                    continue;
-                }
-                Verdict::Grantable => {}
             }
-            if leases.in_flight() >= settings.max_leases {
-                claim.refused = Some(Refused::Limit);
-                break;
-            }
-            if noted {
-                let cadence = classes.get(table.class(row)).key.cadence;
-                if let Verdict::Held { misses, until } =
-                    leases.consider(row, place.minute, cadence, &settings, now.mono)
-                {
-                    tell_held(row, misses, until);
-                    continue;
-                }
-            }
-            claim.tokens.push(leases.grant(row, place.minute, &settings, walks, now).token);
-            granted.push((row, place));
         }
-        claim.complete = granted.len() < n && claim.refused.is_none();
-        claim.jobs = Rows::with_room(granted.len());
-        for (row, place) in granted {
+        for row in granted {
             self.table.set_noted(row, true);
-            claim.jobs.push(self, row, place);
         }
         if claim.refused.is_some() {
             self.trust.refused[Refused::Limit as usize] += 1;

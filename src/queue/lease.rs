@@ -358,12 +358,18 @@ impl Leases {
         Verdict::Held { misses, until }
     }
 
-    /// Grants a row that [`Self::consider`] found grantable. `walks` is how many walks have begun so far.
-    pub fn grant(&mut self, row: RowId, due: Minute, settings: &LeaseSettings, walks: u64, now: Now) -> Lease {
-        let id = match self.by_row.get(&row) {
-            Some(id) => *id,
-            None => self.make(row),
-        };
+    /// Grants a row that [`Self::consider`] found grantable. `noted`: it may have an entry. `walks` is how many walks have begun so far.
+    pub fn grant(
+        &mut self,
+        row: RowId,
+        noted: bool,
+        due: Minute,
+        settings: &LeaseSettings,
+        walks: u64,
+        now: Now,
+    ) -> Lease {
+        let known = if noted { self.by_row.get(&row).copied() } else { None };
+        let id = known.unwrap_or_else(|| self.make(row));
         // Tokens begin at the clock's reading, so that a result from before a restart names no lease of after it; but
         // JavaScript must be able to tell them apart, whatever the clock says.
         self.next_token = (self.next_token + 1).max((now.wall * 1024.0).clamp(0.0, LATEST_TOKEN) as u64);

@@ -9,6 +9,7 @@ pub mod config;
 pub mod counts;
 pub mod explain;
 pub mod flow;
+pub mod follow;
 pub mod index;
 pub mod keeper;
 pub mod key;

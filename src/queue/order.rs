@@ -3,11 +3,9 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
-use std::ops::Range;
-
-use smallvec::SmallVec;
 
 use super::class::{Class, ClassId, ClassKey, Classes};
+use super::follow::{ABREAST, Chain, follow};
 use super::table::{NONE, RowId, Table};
 use super::time::{Minute, start_of};
 
@@ -101,14 +99,55 @@ impl PartialEq for Place {
 
 impl Eq for Place {}
 
+/// Classes that have anything due: room made beforehand for this many is seldom grown.
+const USUAL_CLASSES: usize = 64;
+
+/// Buckets listed at once: likewise.
+const USUAL_GROUPS: usize = 64;
+
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Head {
     place: Place,
     class: ClassId,
 }
 
-/// Buckets whose rows are followed side by side.
-const ABREAST: usize = 32;
+/// The bucket under way: where its rows stand, the next of them, and how many there are.
+struct Rest {
+    place: Place,
+    class: ClassId,
+    row: RowId,
+    rows: usize,
+}
+
+/// Rows of one bucket that were listed.
+pub struct Group {
+    /// Where they stand.
+    pub place: Place,
+    /// Their class.
+    pub class: ClassId,
+    first: RowId,
+    rows: usize,
+}
+
+/// Due rows, best first.
+#[derive(Default)]
+pub struct Listed {
+    rows: Vec<RowId>,
+    groups: Vec<Group>,
+}
+
+impl Listed {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The rows, those of one bucket together.
+    pub fn groups(&self) -> impl Iterator<Item = (&Group, &[RowId])> {
+        let mut rest = &self.rows[..];
+        self.groups.iter().filter_map(move |group| Some((group, rest.split_off(..group.rows)?)))
+    }
+}
 
 /// The due rows, best first. Costs one look at each class that has anything due, then a few steps a minute bucket;
 /// a row costs following one link.
@@ -119,22 +158,27 @@ pub struct Merge<'a> {
     now: f64,
     minute: Minute,
     heads: BinaryHeap<Head>,
-    /// The bucket under way, the next of its rows, and how many there are.
-    rest: Option<(Head, RowId, usize)>,
+    rest: Option<Rest>,
 }
 
 impl<'a> Merge<'a> {
     /// The rows due in `minute` or before, at `now` ms.
     pub fn new(table: &'a Table, classes: &'a Classes, priority: &'a Priority, now: f64, minute: Minute) -> Self {
-        let heads: Vec<Head> = classes
-            .due_by(minute)
-            .map(|(id, first)| Head { place: place_of(classes.get(id), priority, first, now), class: id })
-            .collect();
-        Merge { table, classes, priority, now, minute, heads: heads.into(), rest: None }
+        let mut heads = Vec::with_capacity(classes.len().min(USUAL_CLASSES));
+        heads.extend(
+            classes
+                .due_by(minute)
+                .map(|(id, first)| Head { place: place_of(classes.get(id), priority, first, now), class: id }),
+        );
+        let heads = BinaryHeap::from(heads);
+        // Read ahead, so that the waits overlap: the best are among the first of a heap.
+        let first = heads.iter().take(ABREAST).map(|head| classes.get(head.class).buckets.get(head.place.minute).head);
+        std::hint::black_box(first.fold(0, |read, row| read ^ row));
+        Merge { table, classes, priority, now, minute, heads, rest: None }
     }
 
-    /// The next bucket, its first row, and how many there are. The next one of its class takes its place.
-    fn bucket(&mut self) -> Option<(Head, RowId, usize)> {
+    /// The next bucket. The next one of its class takes its place.
+    fn bucket(&mut self) -> Option<Rest> {
         let mut top = self.heads.peek_mut()?;
         let (place, class) = (top.place, top.class);
         let buckets = &self.classes.get(class).buckets;
@@ -144,62 +188,47 @@ impl<'a> Merge<'a> {
             Some(next) => top.place = place_of(self.classes.get(class), self.priority, next, self.now),
             None => drop(PeekMut::pop(top)),
         }
-        Some((Head { place, class }, bucket.head, bucket.rows as usize))
+        Some(Rest { place, class, row: bucket.head, rows: bucket.rows as usize })
     }
 
-    /// The next rows, `most` of them at most; none at the end. For whoever wants many: several buckets are followed side by side, as where
-    /// a row is has to be read from the one before it in its bucket, and so the waits for memory of all of them overlap.
-    pub fn list(&mut self, most: usize) -> Vec<(RowId, Place)> {
-        let mut listed = Vec::with_capacity(most);
-        // Of each bucket the next row, and the places in the list where its rows go.
-        let mut chains: SmallVec<[(RowId, Range<usize>); ABREAST]> = SmallVec::new();
-        let mut cut = None;
-        while listed.len() < most && chains.len() < ABREAST {
-            let Some((head, row, rows)) = self.rest.take().or_else(|| self.bucket()) else { break };
-            let from = listed.len();
-            let to = most.min(from + rows);
-            listed.resize(to, (NONE, head.place));
-            chains.push((row, from..to));
-            if to - from < rows {
-                cut = Some((head, rows - (to - from)));
+    /// Lists the next rows, `most` of them at most; none at the end.
+    pub fn list(&mut self, most: usize, listed: &mut Listed) {
+        let Listed { rows, groups } = listed;
+        rows.clear();
+        groups.clear();
+        groups.reserve(most.min(USUAL_GROUPS));
+        let mut wanted = most;
+        while wanted > 0
+            && let Some(mut bucket) = self.rest.take().or_else(|| self.bucket())
+        {
+            let some = wanted.min(bucket.rows);
+            groups.push(Group { place: bucket.place, class: bucket.class, first: bucket.row, rows: some });
+            wanted -= some;
+            bucket.rows -= some;
+            if bucket.rows > 0 {
+                self.rest = Some(bucket);
             }
         }
-        let mut read = 0;
-        let mut more = true;
-        while more {
-            more = false;
-            for (row, places) in &mut chains {
-                if let Some(place) = places.next() {
-                    read ^= self.table.warm_record(*row);
-                    listed[place].0 = *row;
-                    *row = self.table.next(*row);
-                    more = true;
-                }
+        rows.resize(most - wanted, NONE);
+        let mut places = &mut rows[..];
+        let chains = groups.iter().filter_map(|group| {
+            let places = places.split_off_mut(..group.rows)?;
+            Some(Chain { row: group.first, most: group.rows, to: places.iter_mut() })
+        });
+        follow(self.table, chains, |places, row| {
+            if let Some(place) = places.next() {
+                *place = row;
             }
+        });
+        if let (Some(rest), Some(last)) = (&mut self.rest, rows.last()) {
+            rest.row = self.table.next(*last);
         }
-        std::hint::black_box(read);
-        // It was the last: nothing comes between its rows.
-        self.rest = cut.zip(chains.last()).map(|((head, rows), (row, _))| (head, *row, rows));
-        listed
     }
 }
 
 /// Where the rows of a class that are due in `minute` stand at `now` ms.
 pub fn place_of(class: &Class, priority: &Priority, minute: Minute, now: f64) -> Place {
     Place { score: priority.scale(&class.key).score(minute, now), minute, age: class.age }
-}
-
-impl Iterator for Merge<'_> {
-    type Item = (RowId, Place);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let (head, row, rows) = self.rest.take().or_else(|| self.bucket())?;
-        let place = head.place;
-        if rows > 1 {
-            self.rest = Some((head, self.table.next(row), rows - 1));
-        }
-        Some((row, place))
-    }
 }
 
 /// How many due rows stand before one in `place`, rows of its own class and minute left out. No row is looked at: in

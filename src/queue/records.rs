@@ -184,6 +184,13 @@ impl Arena {
         u32::from(record[FLAGS]) ^ record.get(44).map_or(0, |byte| u32::from(*byte))
     }
 
+    /// The row behind it in its bucket, and what [`Self::warm_record`] returns.
+    #[inline]
+    pub fn warm_next(&self, row: RowId) -> (RowId, u32) {
+        let record = self.record(row);
+        (word(record, 8), record.get(44).map_or(0, |byte| u32::from(*byte)))
+    }
+
     /// Reads the part of the row's record that links it to others, if there is a row.
     #[inline]
     pub fn warm_link(&self, row: RowId) -> u32 {

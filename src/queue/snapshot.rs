@@ -13,10 +13,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use smallvec::SmallVec;
 
 use super::class::{ClassId, ClassKey, UNROUTED};
 use super::codec::Codec;
+use super::follow::{ABREAST, Chain, follow};
 use super::keeper::{Classified, Keeper};
 use super::key::is_wtf8;
 use super::records::{Arena, NONE, RowId};
@@ -30,10 +30,8 @@ const MAGIC: &[u8; 8] = b"QKEEPER\0";
 pub const FORMAT: u32 = 1;
 /// Bytes of rows in a frame: what is written or checked between two breaths, well under 1 ms.
 const FRAME: usize = 64 * 1024;
-/// Buckets whose rows are followed side by side.
-const ABREAST: usize = 32;
-/// Rows of each of them between two breaths.
-const FOLLOWED: usize = 256;
+/// Rows followed between two breaths.
+const FOLLOWED: usize = 1_024;
 /// Records looked at between two breaths: more than a chunk has, since a scan begins with the chunk anew.
 const SCANNED: usize = 16_384;
 
@@ -246,21 +244,17 @@ fn put_frame(out: &mut dyn Write, frame: &[u8]) -> std::io::Result<()> {
 }
 
 impl Image {
-    /// Lists the rows of several buckets, a step in each at a time: where the next row is has to be read from the one before,
-    /// and so the waits of all of them overlap. One may have all the rows there are.
-    fn follow(&self, heads: impl Iterator<Item = RowId>, rows: &mut [Vec<RowId>; ABREAST], breathe: &mut dyn FnMut()) {
-        let mut heads: SmallVec<[RowId; ABREAST]> = heads.collect();
-        let mut steps = 0usize;
-        while heads.iter().any(|row| *row != NONE) {
-            steps += 1;
-            if steps.is_multiple_of(FOLLOWED) {
+    /// Lists the rows of these buckets. One may have all the rows there are.
+    fn list(&self, heads: impl Iterator<Item = RowId>, rows: &mut [Vec<RowId>; ABREAST], breathe: &mut dyn FnMut()) {
+        let chains = heads.zip(rows).map(|(row, to)| Chain { row, most: usize::MAX, to });
+        let mut met = 0usize;
+        follow(&self.arena, chains, |rows, row| {
+            rows.push(row);
+            met += 1;
+            if met.is_multiple_of(FOLLOWED) {
                 breathe();
             }
-            for (row, list) in heads.iter_mut().zip(&mut *rows).filter(|(row, _)| **row != NONE) {
-                list.push(*row);
-                *row = self.arena.next(*row);
-            }
-        }
+        });
     }
 
     /// Rows in it.
@@ -298,7 +292,7 @@ impl Image {
         let mut last_class = usize::MAX;
         let mut rows: [Vec<RowId>; ABREAST] = Default::default();
         for abreast in buckets.chunks(ABREAST) {
-            self.follow(abreast.iter().map(|bucket| bucket.2), &mut rows, breathe);
+            self.list(abreast.iter().map(|bucket| bucket.2), &mut rows, breathe);
             for (&(_, minute, _, class), rows) in abreast.iter().zip(&mut rows) {
                 if class != last_class {
                     let (_, _, class_key, route) = &self.head.classes[class];
@@ -724,7 +718,7 @@ mod tests {
         let image = std::iter::repeat_with(|| keeper.go_on_imaging()).find_map(|image| image).expect("it ends");
         let head = image.arena.rows().into_iter().find(|row| image.arena.previous(*row) == NONE);
         let (mut rows, mut breaths): ([Vec<RowId>; ABREAST], _) = Default::default();
-        image.follow(head.into_iter(), &mut rows, &mut || breaths += 1);
+        image.list(head.into_iter(), &mut rows, &mut || breaths += 1);
         assert_eq!((rows[0].len(), breaths), (5_000, 5_000 / FOLLOWED));
     }
 

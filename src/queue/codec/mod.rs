@@ -21,7 +21,7 @@ mod trie;
 
 pub use train::{Trainer, learn};
 
-use table::{LOAD, Span, Table};
+use table::{MAX_SYMBOL, Span, Table};
 
 const ESCAPE: u8 = 0;
 const FIRST_NUMBER: u8 = 1;
@@ -35,6 +35,9 @@ const MAX_LEADS: usize = 14;
 const MAX_SYMBOLS: usize = MAX_LEADS * 256;
 /// Bytes of all symbols together, not counting what they share: keeps a codec below 128 KiB.
 const MAX_BYTES: usize = 44 << 10;
+
+/// Bytes of a symbol that are copied at once: most have no more, and the longest has a multiple of it.
+const COPIED: usize = 32;
 
 /// What a two-byte code is more than the number of its symbol.
 const LONG: u16 = 256 * (FIRST_LEAD as u16 - 1);
@@ -166,17 +169,28 @@ impl Codec {
         let mut at = 0;
         while let Some((word, next)) = self.word(code, at) {
             at = next;
-            match word {
-                Word::Symbol(span) if span.length() <= LOAD => {
-                    // A copy of fixed size, cut afterwards, costs less than one of any size.
-                    let keep = out.len() + span.length();
-                    out.extend_from_slice(&bytes[span.offset()..][..LOAD]);
-                    out.truncate(keep);
+            // Copies of fixed size, cut afterwards, cost less than one of any size.
+            let end = match word {
+                Word::Symbol(span) => {
+                    let (end, mut from) = (out.len() + span.length(), span.offset());
+                    out.extend_from_slice(&bytes[from..][..COPIED]);
+                    while out.len() < end {
+                        from += COPIED;
+                        out.extend_from_slice(&bytes[from..][..COPIED]);
+                    }
+                    end
                 }
-                Word::Symbol(span) => out.extend_from_slice(&bytes[span.offset()..][..span.length()]),
-                Word::Number(digits, value) => number::print(value, digits, out),
-                Word::Escaped(byte) => out.push(byte),
-            }
+                Word::Number(digits, value) => {
+                    let end = out.len() + digits;
+                    out.extend_from_slice(&number::text(value, digits));
+                    end
+                }
+                Word::Escaped(byte) => {
+                    out.push(byte);
+                    continue;
+                }
+            };
+            out.truncate(end);
         }
     }
 
@@ -245,7 +259,7 @@ impl Codec {
                 [0, _] => name >= first_short,
                 [lead, _] => lead >= FIRST_LEAD && u16::from(lead) < first_short,
             };
-            if !(2..=table::MAX_SYMBOL).contains(&length)
+            if !(2..=MAX_SYMBOL).contains(&length)
                 || bytes > MAX_BYTES
                 || symbol <= last
                 || !named_well

@@ -114,19 +114,31 @@ pub(super) fn encode(text: &[u8], digits: usize, base: u8) -> (u64, usize) {
 #[inline]
 pub(super) fn decode(lead: u8, rest: &[u8]) -> Option<(usize, u64, usize)> {
     let Lead { digits, payload, high, limit } = LEAD[usize::from(lead)];
-    let value = rest.get(..payload)?.iter().rev().fold(0u64, |v, b| v << 8 | u64::from(*b)) | high;
+    let low = match rest.first_chunk() {
+        // As many as any width has, then cut.
+        Some(four) => u64::from(u32::from_le_bytes(*four)) & !(!0 << (8 * payload)),
+        None => rest.get(..payload)?.iter().rev().fold(0, |value, b| value << 8 | u64::from(*b)),
+    };
+    let value = low | high;
     Some((if value < limit { digits } else { 0 }, value, payload))
 }
 
-/// Appends `value` as exactly `digits` digits.
+/// The eight digits of `value`, the first in the lowest byte: halves, quarters and eighths of it are parted side by side.
+#[inline(always)]
+fn eight(value: u64) -> u64 {
+    let fours = (value / 10_000) | ((value % 10_000) << 32);
+    let hundreds = ((fours * 5_243) >> 19) & 0x0000_007F_0000_007F;
+    let twos = hundreds | ((fours - hundreds * 100) << 16);
+    let tens = ((twos * 103) >> 10) & 0x000F_000F_000F_000F;
+    tens | ((twos - tens * 10) << 8)
+}
+
+/// `value` as exactly `digits` digits, and zeros behind them.
 #[inline]
-pub(super) fn print(mut value: u64, digits: usize, out: &mut Vec<u8>) {
-    let mut text = [0u8; MAX_DIGITS];
-    for slot in text[..digits].iter_mut().rev() {
-        *slot = b'0' + (value % 10) as u8;
-        value /= 10;
-    }
-    out.extend_from_slice(&text[..digits]);
+pub(super) fn text(value: u64, digits: usize) -> [u8; 16] {
+    const ZEROS: u128 = u128::MAX / 255 * 0x30;
+    let sixteen = u128::from(eight(value / 100_000_000)) | (u128::from(eight(value % 100_000_000)) << 64);
+    (sixteen | ZEROS).checked_shr(8 * (16 - digits) as u32).unwrap_or(0).to_le_bytes()
 }
 
 /// Whether `text` starts with the `digits` digits of `value`.
@@ -192,9 +204,7 @@ mod tests {
                 assert_eq!(code.len(), 1 + usize::from(w.payload));
                 let (digits, read, used) = decode(code[0] - 100, &code[1..]).unwrap();
                 assert_eq!((digits, read, used), (text.len(), value, code.len() - 1));
-                let mut back = vec![];
-                print(read, digits, &mut back);
-                assert_eq!(back, text.as_bytes());
+                assert_eq!(&super::text(read, digits)[..digits], text.as_bytes());
                 assert!(starts(text.as_bytes(), digits, value));
                 assert!(!starts(text.as_bytes(), digits, value + 1));
                 assert!(!starts(&text.as_bytes()[1..], digits, value));

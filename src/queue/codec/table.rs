@@ -6,7 +6,7 @@ use super::trie::Trie;
 /// The longest symbol, bytes: holds `https://www.some-host.co.uk/some/path/` as one.
 pub(super) const MAX_SYMBOL: usize = 64;
 
-/// Bytes readable past the start of any symbol, so that a comparison can load them blindly.
+/// Bytes of a symbol that a comparison loads blindly. As many as the longest has are readable past the start of any.
 pub(super) const LOAD: usize = 16;
 
 /// Symbols, each called by a number that its owner gives it.
@@ -84,7 +84,7 @@ impl Table {
             self.set(number, Span::new(self.bytes.len(), 1));
             self.bytes.push(byte);
         }
-        self.bytes.extend_from_slice(&[0; LOAD]);
+        self.bytes.extend_from_slice(&[0; MAX_SYMBOL]);
         self.bytes.shrink_to_fit();
         self.spans.shrink_to_fit();
     }
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_symbol_that_starts_the_next_takes_no_bytes() {
-        assert_eq!(table(&["ab", "abc", "abcd"]).bytes().len(), 4 + LOAD);
+        assert_eq!(table(&["ab", "abc", "abcd"]).bytes().len(), 4 + MAX_SYMBOL);
     }
 
     #[test]
