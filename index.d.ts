@@ -380,8 +380,8 @@ export declare class QueueKeeper {
   apply(event: ScheduleEvent): void;
 
   /**
-   * From now on `listener`, or nobody, is told at the end of each turn of the event loop in which `apply` took events: they are in the queue
-   * then, and have left this status; undefined where they were refused, which the next call says why. It must not throw.
+   * From now on `listener`, or nobody, is told whenever events that `apply` took have reached the queue, by the end of the turn of the event
+   * loop at the latest: the status that they have left; undefined where they were refused, which the next call says why. It must not throw.
    */
   onApplied(listener: ((status: Status | undefined) => void) | null): void;
 

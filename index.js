@@ -26,6 +26,8 @@ const STATUS = /** @type {const} */ (['queued', 'empty', 'unready', 'paused']);
 const REFUSED = /** @type {const} */ ([null, 'limit', 'paused', 'unready']);
 const RELEASED = /** @type {const} */ (['released', 'expired', 'superseded', 'unknown']);
 const PHASES = ['starting', 'waiting-for-peers', 'loading', 'live', 'failed', 'stopped'];
+/** What follows it runs once what runs now has returned, and costs less than an immediate does. */
+const SOON = Promise.resolve();
 const CODE_FIRST = /^(E_[A-Z_]+): /;
 
 /** @param {string} code @param {string} message @param {unknown} [cause] */
@@ -162,6 +164,8 @@ class QueueKeeper {
   #all;
   #closed = false;
   #flushing = false;
+  /** Batches follow one another fast: those of a turn are better gathered to its end. */
+  #hurried = false;
   #unreported = 0;
   /** The place of the status that the last events have left. */
   #left = 0;
@@ -226,9 +230,10 @@ class QueueKeeper {
         ? native.applyBatch(handle, keys, buffer, count)
         : native.applyBatch(handle, keys, buffer, count, routes);
     this.#left = told & 3;
+    this.#hurried = (told & 4) !== 0;
     this.#unreported += keys.length + count * EVENT_BYTES;
     if (this.#unreported >= REPORT_EVERY) this.#report();
-    return told >> 2;
+    return told >> 3;
   }
 
   /** The handle, once the queue has all that was applied through this handle. */
@@ -256,7 +261,8 @@ class QueueKeeper {
     if (packer.full || packer.keys.length >= BATCH_UNITS) this.#flush();
     if (!this.#flushing) {
       this.#flushing = true;
-      setImmediate(this.#flushSoon);
+      if (this.#hurried) setImmediate(this.#flushSoon);
+      else void SOON.then(this.#flushSoon);
     }
   }
 

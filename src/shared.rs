@@ -92,7 +92,8 @@ impl Clocks {
         if mono - self.read.mono >= TOLD_MS {
             self.read = Now { wall: ms(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()), mono };
         }
-        Now { wall: (self.read.wall + (mono - self.read.mono)).floor(), mono }
+        // Whole ms: `as` cuts off what is behind the point.
+        Now { wall: (self.read.wall + (mono - self.read.mono)) as i64 as f64, mono }
     }
 }
 

@@ -146,6 +146,8 @@ impl<'a> Batch<'a> {
         if self.len() == 1 { self.to_warm(0..1).next() } else { None }
     }
 
+    // Inlined, or each event would be put together in memory and copied from there, in other pieces.
+    #[inline(always)]
     pub fn get(&self, i: usize, routes: &[u32]) -> Packed<'a> {
         let start = if i == 0 { 0 } else { self.ends[i - 1] };
         let numbers = &self.numbers[i * STRIDE..][..STRIDE];
@@ -161,6 +163,7 @@ const CARRIED: u32 = 16;
 const REFUSED: u32 = 32;
 const ROUTE_SHIFT: u32 = 6;
 
+#[inline(always)]
 pub fn unpack(numbers: &[f64], routes: &[u32]) -> (Row, Judge, u32) {
     let what = numbers[6] as u32;
     let row = Row {

@@ -802,12 +802,12 @@ impl Keeper {
         if row == NONE {
             return 0;
         }
-        let read = table.warm_record(row);
-        let (previous, next) = (table.previous(row), table.next(row));
+        // First what waits for the record alone.
+        let read = table.warm_link(table.previous(row)) ^ table.warm_link(table.next(row)) ^ table.warm_record(row);
+        let (from, to) = (table.due(row), due_minute(due).unwrap_or(0));
         let buckets = &self.classes.get(table.class(row)).buckets;
-        let tail = due_minute(due).map_or(NONE, |minute| buckets.get(minute).tail);
-        let left = buckets.get(table.due(row)).rows;
-        read ^ left ^ table.warm_link(previous) ^ table.warm_link(next) ^ table.warm_link(tail)
+        let (left, tail) = (buckets.get(from).rows, buckets.get(to).tail);
+        read ^ left ^ self.counts.get(from) ^ self.counts.get(to) ^ table.warm_link(tail)
     }
 
     /// An event or row that cannot be read, in words.

@@ -18,8 +18,8 @@ pub struct Now {
 impl Now {
     /// The current minute.
     pub fn minute(self) -> Minute {
-        // `as` saturates: before the epoch is minute 0, and NaN cannot get in (the binding refuses it).
-        (self.wall / MINUTE_MS).floor() as Minute
+        // `as` cuts off what is behind the point, and saturates: before the epoch is minute 0, and NaN cannot get in (the binding refuses it).
+        (self.wall / MINUTE_MS) as Minute
     }
 }
 
