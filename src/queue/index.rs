@@ -30,7 +30,7 @@ impl Slots {
     }
 
     fn home(&self, hash: u32) -> usize {
-        ((u64::from(hash) * self.homes) >> 32) as usize
+        home(hash, self.homes)
     }
 
     fn get(&self, at: usize) -> u64 {
@@ -73,15 +73,20 @@ impl Slots {
         }
     }
 
-    /// The first slot from the hash's home on that is empty or for which `stop` is true of its hash and row.
-    fn first(&self, hash: u32, mut stop: impl FnMut(u32, RowId) -> bool) -> (usize, u64) {
-        let mut at = self.home(hash);
+    /// The first slot from the hash's home on that is empty or no lower than `least`.
+    #[inline(always)]
+    fn first(&self, hash: u32, least: u64) -> (usize, u64) {
+        self.first_from(self.home(hash), least)
+    }
+
+    #[inline(always)]
+    fn first_from(&self, mut at: usize, least: u64) -> (usize, u64) {
+        // Of an empty slot, this is more than of any other.
+        let before = |slot: u64| slot.wrapping_sub(1) < least.wrapping_sub(1);
         loop {
             let slots = self.from(at);
-            for (i, &slot) in slots.iter().enumerate() {
-                if slot == 0 || stop(hash_of(slot), row_of(slot)) {
-                    return (at + i, slot);
-                }
+            if let Some(place) = slots.iter().position(|slot| !before(*slot)) {
+                return (at + place, slots[place]);
             }
             if slots.is_empty() {
                 // A segment that is not there, or not as long: all empty.
@@ -95,12 +100,18 @@ impl Slots {
     }
 
     fn find(&self, hash: u32, mut is_it: impl FnMut(RowId) -> bool) -> Option<usize> {
-        let (at, slot) = self.first(hash, |other, row| other > hash || (other == hash && is_it(row)));
-        (slot != 0 && hash_of(slot) == hash).then_some(at)
+        let (mut at, mut slot) = self.first(hash, slot_of(hash, 1));
+        while slot != 0 && hash_of(slot) == hash {
+            if is_it(row_of(slot)) {
+                return Some(at);
+            }
+            (at, slot) = self.first_from(at + 1, slot_of(hash, 1));
+        }
+        None
     }
 
     fn insert(&mut self, hash: u32, row: RowId) {
-        let (at, slot) = self.first(hash, |other, _| other > hash);
+        let (at, slot) = self.first(hash, behind(hash));
         let new = slot_of(hash, row);
         if slot == 0 {
             *self.slot_mut(at) = new;
@@ -121,17 +132,27 @@ impl Slots {
         }
     }
 
-    /// Adds an entry whose hash is no lower than any other, at `from` or behind. Returns its place.
-    fn append(&mut self, from: usize, slot: u64) -> usize {
-        let mut at = self.home(hash_of(slot)).max(from);
-        loop {
-            let place = self.slot_mut(at);
-            if *place == 0 {
-                *place = slot;
-                return at;
+    /// Adds entries in the order of their hashes, which are no lower than any other, at `at` or behind; empty slots are passed over.
+    /// Returns the place behind the last.
+    fn append(&mut self, mut at: usize, slots: &[u64]) -> usize {
+        let mut slots = slots.iter().copied().filter(|slot| *slot != 0).peekable();
+        let homes = self.homes;
+        while let Some(&first) = slots.peek() {
+            at = at.max(self.home(hash_of(first)));
+            // Makes its segment, or makes that whole.
+            self.slot_mut(at);
+            let (start, segment) = (at / SEGMENT * SEGMENT, &mut self.segments[at / SEGMENT]);
+            while let Some(&slot) = slots.peek() {
+                at = at.max(home(hash_of(slot), homes));
+                let Some(place) = segment.get_mut(at - start) else { break };
+                if *place == 0 {
+                    *place = slot;
+                    slots.next();
+                }
+                at += 1;
             }
-            at += 1;
         }
+        at
     }
 
     /// Empties a slot and closes the gap, so that no entry is ever cut off from its home.
@@ -150,6 +171,15 @@ impl Slots {
     fn bytes(&self) -> usize {
         self.segments.capacity() * size_of::<Box<[u64]>>() + self.segments.iter().map(|s| s.len() * 8).sum::<usize>()
     }
+}
+
+fn home(hash: u32, homes: u64) -> usize {
+    ((u64::from(hash) * homes) >> 32) as usize
+}
+
+/// The least that a slot of a greater hash holds; 0, below which is nothing but the empty slot's, where there is none.
+fn behind(hash: u32) -> u64 {
+    (u64::from(hash) + 1) << 32
 }
 
 fn hash_of(slot: u64) -> u32 {
@@ -246,7 +276,7 @@ impl Index {
     /// The row that a look-up of `hash` would try first; 0 where there is none.
     pub fn guess(&self, hash: u64) -> RowId {
         let hash = (hash >> 32) as u32;
-        let (_, slot) = self.side(hash).first(hash, |other, _| other >= hash);
+        let (_, slot) = self.side(hash).first(hash, slot_of(hash, 1));
         if hash_of(slot) == hash { row_of(slot) } else { 0 }
     }
 
@@ -293,25 +323,24 @@ impl Index {
             self.resize = Some(Resize { old, from: 0, bound: 0 });
             return self.work();
         };
-        let mut moved = 0;
         // Behind this place of the new table nothing has been put yet in this call.
         let mut place = 0;
+        let mut left = MOVED_PER_CHANGE;
         loop {
-            let at = resize.from;
-            for &slot in resize.old.from(at) {
-                resize.from += 1;
-                if slot != 0 {
-                    place = self.slots.append(place, slot) + 1;
-                } else if moved >= MOVED_PER_CHANGE {
-                    // Only behind an empty slot: what comes next has its home at or behind it.
-                    resize.bound = ((resize.from as u64) << 32).div_ceil(resize.old.homes);
-                    return;
-                }
-                moved += 1;
+            let rest = resize.old.from(resize.from);
+            // Ends only behind an empty slot: what comes next has its home at or behind it.
+            let end = rest.iter().skip(left).position(|slot| *slot == 0).map(|empty| left + empty + 1);
+            place = self.slots.append(place, &rest[..end.unwrap_or(rest.len())]);
+            if let Some(end) = end {
+                resize.from += end;
+                resize.bound = ((resize.from as u64) << 32).div_ceil(resize.old.homes);
+                return;
             }
+            left = left.saturating_sub(rest.len());
             // Behind this segment, or where there is none.
-            resize.from = (at / SEGMENT + 1) * SEGMENT;
-            match resize.old.segments.get_mut(at / SEGMENT) {
+            let segment = resize.from / SEGMENT;
+            resize.from = (segment + 1) * SEGMENT;
+            match resize.old.segments.get_mut(segment) {
                 Some(segment) => *segment = Box::default(),
                 None => {
                     self.resize = None;

@@ -200,11 +200,14 @@ impl Keeper {
             // It is not known what a row of the same hash will have done.
             .map(|row| if seen.first(row.hash) { self.news(row, &mut before) } else { None })
             .collect();
-        for news in news.iter().flatten() {
-            if let Some((id, minute)) = news.place {
-                read ^= self.table.warm_link(self.classes.get(id).buckets.get(minute).tail);
-            }
-        }
+        // Found first, then read: the loop that waits for memory should hold as many of them as it can.
+        let tails: SmallVec<[RowId; WARMED]> = news
+            .iter()
+            .flatten()
+            .filter_map(|news| news.place)
+            .map(|(class, minute)| self.classes.get(class).buckets.get(minute).tail)
+            .collect();
+        read = tails.iter().fold(read, |read, tail| read ^ self.table.warm_link(*tail));
         std::hint::black_box(read);
         for (row, news) in rows.iter().zip(&news) {
             self.take_walked(row, news.as_ref());
