@@ -1,6 +1,6 @@
 //! Events and rows on their way in: all their keys in one string, and [`STRIDE`] numbers each.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::ops::Range;
 
 use super::error::{Code, Result, error};
@@ -37,7 +37,7 @@ struct Room {
 
 thread_local! {
     /// Memory that batches of this thread take in turn.
-    static ROOM: Cell<Room> = Cell::default();
+    static ROOM: RefCell<Room> = RefCell::default();
 }
 
 /// What came in, unpacked up to the keys' hashes.
@@ -48,7 +48,7 @@ pub struct Batch<'a> {
     numbers: &'a [f64],
 }
 
-/// Unpacks a batch, the keys of which are argument `keys`, for `f`. A panic leaves the room to be made anew.
+/// Unpacks a batch, the keys of which are argument `keys`, for `f`, which takes no room itself.
 pub fn unpacked<R>(
     arguments: &Arguments<'_>,
     keys: usize,
@@ -57,27 +57,27 @@ pub fn unpacked<R>(
     hasher: &KeyHasher,
     f: impl FnOnce(&Batch<'_>) -> Result<R>,
 ) -> Result<R> {
-    let mut room = ROOM.take();
-    let result = room.fill(arguments, keys, numbers, count, hasher).and_then(|batch| f(&batch));
-    room.trim();
-    ROOM.set(room);
-    result
+    ROOM.with_borrow_mut(|room| {
+        let result = room.fill(arguments, keys, numbers, count, hasher).and_then(|batch| f(&batch));
+        room.trim();
+        result
+    })
 }
 
-/// Reads one key, argument `at`, for `f`. A panic leaves the room to be made anew.
+/// Reads one key, argument `at`, for `f`, which takes no room itself.
 pub fn key<R>(arguments: &Arguments<'_>, at: usize, f: impl FnOnce(&[u8]) -> Result<R>) -> Result<R> {
-    let mut room = ROOM.take();
-    let result = arguments.text(at, &mut room.text).and_then(|()| match room.text.read() {
-        Read::Ascii(key) => f(key),
-        Read::Units(units) => {
-            room.keys.clear();
-            from_utf16(units, &mut room.keys);
-            f(&room.keys)
-        }
-    });
-    room.trim();
-    ROOM.set(room);
-    result
+    ROOM.with_borrow_mut(|room| {
+        let result = arguments.text(at, &mut room.text).and_then(|()| match room.text.read() {
+            Read::Ascii(key) => f(key),
+            Read::Units(units) => {
+                room.keys.clear();
+                from_utf16(units, &mut room.keys);
+                f(&room.keys)
+            }
+        });
+        room.trim();
+        result
+    })
 }
 
 impl Room {
@@ -139,11 +139,6 @@ impl<'a> Batch<'a> {
     pub fn to_warm(&self, places: Range<usize>) -> impl Iterator<Item = (u64, f64)> + Clone + use<'a> {
         let due = self.numbers[places.start * STRIDE..].iter().step_by(STRIDE);
         self.hashes[places].iter().copied().zip(due.copied())
-    }
-
-    /// What [`Keeper::warm_one`](crate::queue::keeper::Keeper::warm_one) wants, where there is but one.
-    pub fn only(&self) -> Option<(u64, f64)> {
-        if self.len() == 1 { self.to_warm(0..1).next() } else { None }
     }
 
     // Inlined, or each event would be put together in memory and copied from there, in other pieces.

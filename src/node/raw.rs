@@ -209,11 +209,13 @@ impl Arguments<'_> {
             ok(sys::napi_get_value_string_utf16(self.env, value, units.as_mut_ptr(), length + 1, &mut written))?;
             units.set_len(written);
         }
-        bytes.clear();
-        *ascii = units.iter().fold(0, |all, unit| all | unit) < 0x80;
-        if *ascii {
-            bytes.extend(units.iter().map(|unit| *unit as u8));
+        bytes.resize(written, 0);
+        let mut all = 0;
+        for (byte, unit) in bytes.iter_mut().zip(&*units) {
+            *byte = *unit as u8;
+            all |= unit;
         }
+        *ascii = all < 0x80;
         Ok(())
     }
 }

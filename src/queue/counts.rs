@@ -36,12 +36,6 @@ impl MinuteCounts {
         }
     }
 
-    /// Rows due in this minute.
-    pub fn get(&self, minute: Minute) -> u32 {
-        let (number, slot) = split(minute);
-        self.pages.get(number).map_or(0, |page| page.minutes[usize::from(slot)])
-    }
-
     /// Rows due in `from` to `to`, both included.
     pub fn between(&self, from: Minute, to: Minute) -> u64 {
         if from > to {

@@ -795,21 +795,6 @@ impl Keeper {
         tails.iter().fold(read, |read, tail| read ^ table.warm_link(*tail))
     }
 
-    /// [`Self::warm`] for one row: what putting it would read one after the other is read at once, as far as it can be.
-    pub fn warm_one(&self, hash: u64, due: f64) -> u32 {
-        let table = &self.table;
-        let row = table.guess(hash);
-        if row == NONE {
-            return 0;
-        }
-        // First what waits for the record alone.
-        let read = table.warm_link(table.previous(row)) ^ table.warm_link(table.next(row)) ^ table.warm_record(row);
-        let (from, to) = (table.due(row), due_minute(due).unwrap_or(0));
-        let buckets = &self.classes.get(table.class(row)).buckets;
-        let (left, tail) = (buckets.get(from).rows, buckets.get(to).tail);
-        read ^ left ^ self.counts.get(from) ^ self.counts.get(to) ^ table.warm_link(tail)
-    }
-
     /// An event or row that cannot be read, in words.
     pub fn malformed(&mut self, what: &str) {
         self.trust.malformed += 1;
