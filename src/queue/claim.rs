@@ -1,8 +1,10 @@
 //! Claims: the best rows, leased; and what becomes of the leases.
 
-use super::class::ClassKey;
+use smallvec::SmallVec;
+
+use super::class::{ClassId, ClassKey};
 use super::keeper::{Changed, Judge, Keeper, Kind, Reader, WARMED};
-use super::lease::{Released, Token, Verdict};
+use super::lease::{Granted, Released, Token, Verdict};
 use super::order::{Listed, Merge, Place};
 use super::row::Row;
 use super::table::{NONE, RowId, Table};
@@ -130,14 +132,17 @@ impl Keeper {
     pub fn top(&self, n: usize) -> Top {
         let mut top = Top { rows: Rows::with_room(n.min(self.due as usize)), ..Top::default() };
         let (table, classes, priority) = (&self.table, &self.classes, &self.config.priority);
-        let mut merge = Merge::new(table, classes, priority, self.now.wall, self.minute);
+        let mut merge = Merge::new(table, classes, &self.fronts, priority, self.now.wall, self.minute);
         let mut listed = Listed::default();
+        let mut last = None;
         while top.rows.rows.len() < n {
             merge.list((n - top.rows.rows.len()).min(LISTED), &mut listed);
             if listed.is_empty() {
+                top.complete = true;
                 break;
             }
             for (group, rows) in listed.groups() {
+                last = Some(group.place);
                 let class = &classes.get(group.class).key;
                 for rows in rows.chunks(WARMED) {
                     std::hint::black_box(rows.iter().fold(0, |read, row| read ^ table.warm_record(*row)));
@@ -151,7 +156,9 @@ impl Keeper {
                 }
             }
         }
-        top.complete = top.rows.rows.len() < n;
+        if n > 0 {
+            top.skipped_leased += merge.passed_over(last.filter(|_| !top.complete));
+        }
         top
     }
 
@@ -182,15 +189,18 @@ impl Keeper {
         claim.tokens.reserve_exact(most);
         claim.jobs = Rows::with_room(most);
         // The merge reads the rows and classes while the lease table changes: they are apart.
-        let Keeper { table, classes, config, leases, .. } = &mut *self;
+        let Keeper { table, classes, config, leases, fronts, .. } = &mut *self;
         let mut tell_held = |row: RowId, misses: u32, until: f64| {
             if claim.held.len() < config.max_listed {
                 let until = now.wall + (until - now.mono);
                 claim.held.push(HeldKey { key: table.key(row), misses, until });
             }
         };
-        let mut merge = Merge::new(table, classes, &config.priority, now.wall, minute);
+        let mut merge = Merge::new(table, classes, fronts, &config.priority, now.wall, minute);
         let mut listed = Listed::default();
+        let mut last = None;
+        // Classes with a row that is not leased, and not granted either: their fronts do not move on.
+        let mut stopped: SmallVec<[ClassId; 8]> = SmallVec::new();
         'listing: while granted.len() < n {
             merge.list((n - granted.len()).min(LISTED), &mut listed);
             if listed.is_empty() {
@@ -199,15 +209,23 @@ impl Keeper {
             }
             for (group, rows) in listed.groups() {
                 let (class, place) = (&classes.get(group.class).key, group.place);
+                last = Some(place);
+                // Past the clock, which has been put back, a front is not begun behind, and cannot move on.
+                let mut moves = fronts.moves(group.class, minute) && !stopped.contains(&group.class);
                 for &row in rows {
                     let noted = table.noted(row);
                     match if noted { leases.peek(row) } else { Verdict::Grantable } {
                         Verdict::Leased => {
                             claim.skipped_leased += 1;
+                            if moves {
+                                leases.pass(row, fronts.pass(group.class, row, place.minute));
+                            }
                             continue;
                         }
                         Verdict::Held { misses, until } => {
                             tell_held(row, misses, until);
+                            moves = false;
+                            stopped.push(group.class);
                             continue;
                         }
                         Verdict::Grantable => {}
@@ -221,13 +239,20 @@ impl Keeper {
                             leases.consider(row, place.minute, class.cadence, &settings, now.mono)
                     {
                         tell_held(row, misses, until);
+                        moves = false;
+                        stopped.push(group.class);
                         continue;
                     }
-                    claim.tokens.push(leases.grant(row, noted, place.minute, &settings, walks, now).token);
+                    let front = if moves { fronts.pass(group.class, row, place.minute) } else { 0 };
+                    let grant = Granted { row, noted, due: place.minute, front };
+                    claim.tokens.push(leases.grant(grant, &settings, walks, now).token);
                     claim.jobs.push(table, row, class, place);
                     granted.push(row);
                 }
             }
+        }
+        if n > 0 {
+            claim.skipped_leased += merge.passed_over(last.filter(|_| !claim.complete));
         }
         for row in granted {
             self.table.set_noted(row, true);

@@ -13,6 +13,7 @@ use super::codec::Codec;
 use super::config::{Config, Patch};
 use super::counts::MinuteCounts;
 use super::flow::Flow;
+use super::front::Fronts;
 use super::key::KeyHasher;
 use super::late::Unheard;
 use super::lease::Leases;
@@ -145,6 +146,7 @@ pub struct Keeper {
     pub(super) due: u64,
     pub(super) flow: Flow,
     pub(super) leases: Leases,
+    pub(super) fronts: Fronts,
     pub(super) versions: RecentVersions,
     pub(super) watch: Watch,
     pub(super) unheard: Unheard,
@@ -202,6 +204,7 @@ impl Keeper {
             counts: MinuteCounts::default(),
             due: 0,
             leases: Leases::default(),
+            fronts: Fronts::default(),
             versions: RecentVersions::default(),
             watch: Watch::default(),
             unheard: Unheard::default(),
@@ -277,6 +280,7 @@ impl Keeper {
             + self.counts.bytes()
             + self.flow.bytes()
             + self.leases.bytes()
+            + self.fronts.bytes()
             + self.versions.bytes()
             + self.watch.bytes()
             + self.unheard.bytes()
@@ -327,6 +331,9 @@ impl Keeper {
 
     /// Rows whose lease entry has gone lose their flag. Must follow every call that may drop an entry, before any row is removed.
     pub(super) fn take_off_notes(&mut self) {
+        for row in self.leases.take_ended() {
+            self.fronts.reset(self.table.class(row));
+        }
         if self.leases.any_dropped() {
             for row in self.leases.take_dropped() {
                 self.table.set_noted(row, false);
@@ -448,6 +455,7 @@ impl Keeper {
 
     /// Links a row into its class.
     fn link(&mut self, row: RowId, class: ClassId, minute: Minute) {
+        self.fronts.came(class, minute);
         let entered = self.classes.get_mut(class);
         entered.rows += 1;
         entered.buckets.push(&mut self.table, row, minute);
@@ -459,6 +467,10 @@ impl Keeper {
             && reclassify.row == row
         {
             reclassify.row = self.table.next(row);
+        }
+        if self.table.noted(row) {
+            let front = self.leases.pass(row, 0);
+            self.fronts.leave(&self.table, class, row, minute, front);
         }
         let left = self.classes.get_mut(class);
         left.rows -= 1;
@@ -486,9 +498,6 @@ impl Keeper {
             }
             (Some(row), None) => {
                 let (class, minute) = (self.table.class(row), self.table.due(row));
-                if self.table.noted(row) {
-                    self.leases.gone(row, key);
-                }
                 // What is known of the key beyond its row outlives it.
                 if self.table.watched(row) {
                     self.watch.read_unkept(hash, self.now.mono);
@@ -506,6 +515,9 @@ impl Keeper {
                     self.versions.keep(hash, version, age);
                 }
                 self.unlink(row, class, minute);
+                if self.table.noted(row) {
+                    self.leases.gone(row, key);
+                }
                 self.classes.refresh(class, minute);
                 self.table.remove(hash, row);
                 self.count_out(minute);
@@ -1097,6 +1109,7 @@ impl Keeper {
         self.table.validate();
         self.classes.validate();
         self.leases.validate();
+        self.fronts.validate(&self.table, &self.classes, &self.leases);
         let mut linked = 0;
         for (id, class) in self.classes.iter() {
             let rows = class.buckets.validate(&self.table, id);

@@ -79,6 +79,20 @@ struct Entry {
     until: f64,
     /// Tells a timer whether it is still meant.
     stamp: u32,
+    /// The front before which the row is: see [`super::front`]; 0 where it is before none.
+    passed: u64,
+}
+
+/// A row to be granted.
+pub struct Granted {
+    /// Which.
+    pub row: RowId,
+    /// It may have an entry.
+    pub noted: bool,
+    /// Its due minute.
+    pub due: Minute,
+    /// See [`Leases::pass`].
+    pub front: u64,
 }
 
 /// How a release ended.
@@ -158,6 +172,8 @@ pub struct Leases {
     counts: LeaseCounts,
     /// Rows whose entry has gone, for the owner to take their flag off.
     dropped: Vec<RowId>,
+    /// Rows before a front that can be granted from now on, for the owner to take the front away.
+    ended: Vec<RowId>,
 }
 
 impl Leases {
@@ -186,6 +202,22 @@ impl Leases {
         !self.dropped.is_empty()
     }
 
+    /// Rows before a front whose lease has ended since this was last asked: the front of their class is to be taken away.
+    pub fn take_ended(&mut self) -> Vec<RowId> {
+        std::mem::take(&mut self.ended)
+    }
+
+    /// Notes the front before which a leased row is, 0 where it is before none. Returns the one before which it was.
+    pub fn pass(&mut self, row: RowId, front: u64) -> u64 {
+        let Some(&id) = self.by_row.get(&row) else { return 0 };
+        std::mem::replace(&mut self.entry(id).passed, front)
+    }
+
+    /// The front before which a row is; 0 where it is before none.
+    pub fn passed(&self, row: RowId) -> u64 {
+        self.by_row.get(&row).map_or(0, |id| self.entries[*id as usize].passed)
+    }
+
     /// Bytes allocated.
     pub fn bytes(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>()
@@ -193,7 +225,7 @@ impl Leases {
             + (self.by_row.capacity() * 9 + self.orphans.capacity() * 25 + self.by_token.capacity() * 17) * 8 / 7
             + self.orphans.keys().map(|key| key.len() * 2).sum::<usize>()
             + self.timers.capacity() * 16
-            + self.dropped.capacity() * 4
+            + (self.dropped.capacity() + self.ended.capacity()) * 4
     }
 
     fn entry(&mut self, id: u32) -> &mut Entry {
@@ -212,6 +244,10 @@ impl Leases {
         }
         if entry.state == State::Leased {
             self.by_token.remove(&entry.token);
+        }
+        if entry.passed != 0 && !matches!(state, State::Leased | State::Grace) {
+            entry.passed = 0;
+            self.ended.push(entry.row);
         }
         entry.state = state;
         entry.until = until;
@@ -249,6 +285,7 @@ impl Leases {
             walks: 0,
             until: 0.0,
             stamp: 0,
+            passed: 0,
         };
         let id = match self.free.pop() {
             Some(id) => {
@@ -358,16 +395,9 @@ impl Leases {
         Verdict::Held { misses, until }
     }
 
-    /// Grants a row that [`Self::consider`] found grantable. `noted`: it may have an entry. `walks` is how many walks have begun so far.
-    pub fn grant(
-        &mut self,
-        row: RowId,
-        noted: bool,
-        due: Minute,
-        settings: &LeaseSettings,
-        walks: u64,
-        now: Now,
-    ) -> Lease {
+    /// Grants a row that [`Self::consider`] found grantable. `walks` is how many walks have begun so far.
+    pub fn grant(&mut self, row: Granted, settings: &LeaseSettings, walks: u64, now: Now) -> Lease {
+        let Granted { row, noted, due, front } = row;
         let known = if noted { self.by_row.get(&row).copied() } else { None };
         let id = known.unwrap_or_else(|| self.make(row));
         // Tokens begin at the clock's reading, so that a result from before a restart names no lease of after it; but
@@ -383,6 +413,7 @@ impl Leases {
         entry.touched = Touch::None;
         entry.expired = false;
         entry.memory.hold_served = false;
+        entry.passed = front;
         self.enter(id, State::Leased, until);
         self.counts.granted += 1;
         Lease { token, granted_at: now.wall, until }

@@ -10,6 +10,7 @@ pub mod counts;
 pub mod explain;
 pub mod flow;
 pub mod follow;
+pub mod front;
 pub mod index;
 pub mod keeper;
 pub mod key;

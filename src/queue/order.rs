@@ -6,6 +6,7 @@ use std::collections::binary_heap::PeekMut;
 
 use super::class::{Class, ClassId, ClassKey, Classes};
 use super::follow::{ABREAST, Chain, follow};
+use super::front::{Front, Fronts};
 use super::table::{NONE, RowId, Table};
 use super::time::{Minute, start_of};
 
@@ -109,6 +110,9 @@ const USUAL_GROUPS: usize = 64;
 struct Head {
     place: Place,
     class: ClassId,
+    /// Where a front is within the bucket: the row behind it, and how many are before it.
+    start: RowId,
+    before: u32,
 }
 
 /// The bucket under way: where its rows stand, the next of them, and how many there are.
@@ -159,28 +163,49 @@ pub struct Merge<'a> {
     minute: Minute,
     heads: BinaryHeap<Head>,
     rest: Option<Rest>,
+    /// The fronts behind which it began.
+    fronts: Vec<(ClassId, Front)>,
 }
 
 impl<'a> Merge<'a> {
-    /// The rows due in `minute` or before, at `now` ms.
-    pub fn new(table: &'a Table, classes: &'a Classes, priority: &'a Priority, now: f64, minute: Minute) -> Self {
+    /// The rows due in `minute` or before, at `now` ms, that are behind the fronts of their classes.
+    pub fn new(
+        table: &'a Table,
+        classes: &'a Classes,
+        fronts: &Fronts,
+        priority: &'a Priority,
+        now: f64,
+        minute: Minute,
+    ) -> Self {
         let mut heads = Vec::with_capacity(classes.len().min(USUAL_CLASSES));
-        heads.extend(
-            classes
-                .due_by(minute)
-                .map(|(id, first)| Head { place: place_of(classes.get(id), priority, first, now), class: id }),
-        );
+        let mut behind = Vec::new();
+        for (id, first) in classes.due_by(minute) {
+            let class = classes.get(id);
+            let (first, start, before) = match fronts.get(id, minute) {
+                None => (first, NONE, 0),
+                Some(front) => {
+                    behind.push((id, front));
+                    match front.next(table, class) {
+                        Some(next) if next.0 <= minute => next,
+                        _ => continue,
+                    }
+                }
+            };
+            heads.push(Head { place: place_of(class, priority, first, now), class: id, start, before });
+        }
         let heads = BinaryHeap::from(heads);
         // Read ahead, so that the waits overlap: the best are among the first of a heap.
         let first = heads.iter().take(ABREAST).map(|head| classes.get(head.class).buckets.get(head.place.minute).head);
         std::hint::black_box(first.fold(0, |read, row| read ^ row));
-        Merge { table, classes, priority, now, minute, heads, rest: None }
+        Merge { table, classes, priority, now, minute, heads, rest: None, fronts: behind }
     }
 
     /// The next bucket. The next one of its class takes its place.
     fn bucket(&mut self) -> Option<Rest> {
         let mut top = self.heads.peek_mut()?;
-        let (place, class) = (top.place, top.class);
+        let (place, class, before) = (top.place, top.class, top.before);
+        let start = std::mem::replace(&mut top.start, NONE);
+        top.before = 0;
         let buckets = &self.classes.get(class).buckets;
         let bucket = buckets.get(place.minute);
         let next = place.minute.checked_add(1).and_then(|from| buckets.first_from(from));
@@ -188,7 +213,17 @@ impl<'a> Merge<'a> {
             Some(next) => top.place = place_of(self.classes.get(class), self.priority, next, self.now),
             None => drop(PeekMut::pop(top)),
         }
-        Some(Rest { place, class, row: bucket.head, rows: bucket.rows as usize })
+        let row = if start == NONE { bucket.head } else { start };
+        Some(Rest { place, class, row, rows: (bucket.rows - before) as usize })
+    }
+
+    /// Rows before the fronts that stand before the last row looked at, or all where there was no other.
+    pub fn passed_over(&self, last: Option<Place>) -> u64 {
+        let passed = self.fronts.iter().map(|(id, front)| match last {
+            Some(place) => front.rows_to(self.classes.get(*id), self.priority, place, self.now),
+            None => front.rows(),
+        });
+        passed.sum()
     }
 
     /// Lists the next rows, `most` of them at most; none at the end.
