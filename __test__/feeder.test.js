@@ -707,6 +707,8 @@ describe('a closed subscription', () => {
     for (let i = 0; i < 5; i++) await table.put(`new:${i}`, { nextRenderTime: 1 });
     open.open();
     await until('the state to be exact', () => keeper.state().trust.exact);
+    // The walk is told of after it has ended.
+    await until('the second walk', () => repaired.length > 1);
     assert.deepEqual(repaired, [5, 0]);
   });
 
