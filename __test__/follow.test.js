@@ -9,17 +9,16 @@ const { after, beforeEach, afterEach, describe, test } = require('node:test');
 const { followOptions } = require('../lib/harper/follow.js');
 const { until } = require('./support/until.js');
 
-/** As long as Harper's watcher passes over changes of a file after one that it has told. */
-const BLIND_MS = 50;
-
-/** Reads a component's file as Harper does: by what the system says of it, but for what it passes over. */
+/** Reads a component's file as Harper does: when the system says that it has changed, but for what it passes over. */
 class ScopeDouble extends EventEmitter {
   options = new EventEmitter();
   /** @type {any} */
   #section;
-  #blindUntil = 0;
   #watcher;
   looks = 0;
+  /** What is written like this is not looked at before the file is touched. */
+  /** @type {string | null} */
+  passesOver = null;
 
   /** @param {string} directory */
   constructor(directory) {
@@ -29,13 +28,18 @@ class ScopeDouble extends EventEmitter {
     this.#read();
     Object.assign(this.options, { getAll: () => this.#section });
     this.#watcher = fs.watch(this.file, () => {
-      if (Date.now() < this.#blindUntil) return;
-      this.#blindUntil = Date.now() + BLIND_MS;
+      if (fs.readFileSync(this.file, 'utf8') === this.passesOver && !this.#isTouched()) return;
       this.looks += 1;
       this.#read();
       this.options.emit(this.#section ? 'ready' : 'remove');
       this.emit('looked');
     });
+  }
+
+  /** Writing a file changes both of its times alike. */
+  #isTouched() {
+    const { mtimeNs, ctimeNs } = fs.statSync(this.file, { bigint: true });
+    return mtimeNs !== ctimeNs;
   }
 
   #read() {
@@ -52,6 +56,10 @@ describe("a component's options are followed", () => {
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'queue-follow-test-'));
   const file = path.join(folder, 'config.yaml');
   const write = (/** @type {any} */ section) => fs.writeFileSync(file, JSON.stringify(section));
+  const writeUnseen = (/** @type {any} */ section) => {
+    scope.passesOver = JSON.stringify(section);
+    write(section);
+  };
   /** @type {ScopeDouble} */
   let scope;
   /** @type {any[]} */
@@ -78,9 +86,8 @@ describe("a component's options are followed", () => {
 
   test('where they were seen half written, to the end', async () => {
     fs.writeFileSync(file, '');
-    await until('it to be looked at', () => scope.looks === 1);
-    // Passed over.
-    write({ a: 2 });
+    await until('it to be looked at', () => scope.looks > 0);
+    writeUnseen({ a: 2 });
     await until('the rest', () => taken.at(-1)?.a === 2);
     assert.match(said[0], /the options are gone from the file: those before stay/);
     assert.equal(said.length, 1);
@@ -88,20 +95,20 @@ describe("a component's options are followed", () => {
 
   test('where they are written just after the file was touched, too', async () => {
     fs.writeFileSync(file, '');
-    await until('it to be looked at', () => scope.looks === 1);
-    write({ a: 2 });
-    // By the touch.
-    scope.once('looked', () => write({ a: 3 }));
+    await until('it to be looked at', () => scope.looks > 0);
+    const looks = scope.looks;
+    writeUnseen({ a: 2 });
+    scope.on('looked', () => {
+      // By a touch, which is no sooner than what has been written.
+      if (/** @type {any} */ (scope.options).getAll()?.a === 2) writeUnseen({ a: 3 });
+    });
     await until('what was passed over', () => taken.at(-1)?.a === 3);
-    assert.deepEqual(
-      taken.map(({ a }) => a),
-      [2, 3],
-    );
+    assert.ok(scope.looks > looks + 1, `${scope.looks - looks} looks`);
   });
 
   test('no longer, once that has been ended', async () => {
     fs.writeFileSync(file, '');
-    await until('it to be looked at', () => scope.looks === 1);
+    await until('it to be looked at', () => scope.looks > 0);
     unfollow();
     const { mtimeMs } = fs.statSync(file);
     const another = new ScopeDouble(folder);

@@ -10,7 +10,7 @@ const path = require('node:path');
 /** How long the file is quiet before its options are taken: longer than an editor takes to write it. */
 const QUIET_MS = 100;
 const LOOK_AGAIN_MS = 500;
-const MOST_LOOKS = 10;
+const MOST_TRIES = 10;
 /** Where Harper has a component's options. */
 const CONFIGS = ['harperdb-config.yaml', 'config.yaml'];
 
@@ -29,16 +29,18 @@ function followOptions(scope, { take, log }) {
   /** @type {NodeJS.Timeout | undefined} */
   let timer;
   let ended = false;
-  let looks = 0;
+  let gone = false;
+  let tries = 0;
   const look = () => {
     if (!isEmpty(scope.options.getAll())) {
-      looks = 0;
+      gone = false;
       take();
       return;
     }
-    looks += 1;
-    if (looks === 1) log('warn', 'the options are gone from the file: those before stay');
-    if (looks > MOST_LOOKS) return;
+    if (!gone) log('warn', 'the options are gone from the file: those before stay');
+    gone = true;
+    tries += 1;
+    if (tries > MOST_TRIES) return;
     if (typeof scope.directory === 'string') {
       for (const name of CONFIGS) void touch(path.join(scope.directory, name));
     }
@@ -63,18 +65,22 @@ function followOptions(scope, { take, log }) {
     }, LOOK_AGAIN_MS).unref();
   };
 
-  const soon = () => {
+  const told = () => {
+    // Something has changed: it is worth looking as often as at first.
+    tries = 0;
     clearTimeout(timer);
-    if (!ended) timer = setTimeout(look, QUIET_MS).unref();
+    timer = setTimeout(look, QUIET_MS).unref();
   };
-  for (const event of ['change', 'ready', 'remove']) scope.options.on(event, soon);
-  // A file that is no YAML: without a listener, it would end the worker.
+  const events = ['change', 'ready', 'remove'];
+  for (const event of events) scope.options.on(event, told);
+  // A file that is no YAML: without a listener, it would end the worker; so it stays to the end.
   scope.on('error', (/** @type {Error} */ { message }) =>
     log('error', `the options before stay: ${message}`),
   );
   return () => {
     ended = true;
     clearTimeout(timer);
+    for (const event of events) scope.options.off(event, told);
   };
 }
 
