@@ -54,9 +54,9 @@ export interface RouteRule {
 export interface Priority {
   /** Factor on the score of rows listed in a sitemap. 0 or more; default 2. */
   sitemapBoost?: number;
-  /** Added to changed rows, in cadences. Nothing is added unless finite and above 0. Default 1. */
+  /** Added to changed rows, in cadences, times the sitemap boost where that is above 1, whether listed or not. Nothing is added unless finite and above 0. Default 1. */
   changedHeadStart?: number;
-  /** Added to urgent rows, in cadences. Nothing is added unless finite and above 0. Default 0.5. */
+  /** The same for urgent rows that are not changed. Default 0.5. */
   urgentHeadStart?: number;
   /** Measure changed rows against `demandPeriod`, where they have one. Default true. */
   changedDemand?: boolean;
@@ -380,8 +380,9 @@ export declare class QueueKeeper {
   apply(event: ScheduleEvent): void;
 
   /**
-   * From now on `listener`, or nobody, is told whenever events that `apply` took have reached the queue, by the end of the turn of the event
-   * loop at the latest: the status that they have left; undefined where they were refused, which the next call says why. It must not throw.
+   * From now on `listener`, or nobody, is told after a turn's events that `apply` took have reached the queue, by the end of the turn of the event
+   * loop at the latest: the status that they have left when they did; undefined where they were refused, which the next call says why, if none has.
+   * It must not throw: nobody is there to catch it. There is one listener, and a `Feeder` on this handle is it.
    */
   onApplied(listener: ((status: Status | undefined) => void) | null): void;
 
@@ -521,8 +522,8 @@ export declare class QueueKeeper {
   metrics(): string;
 
   /**
-   * Writes the queue as it is at this moment to a file: beside it, synced, then renamed over it. Off the JavaScript thread. Takes as
-   * much memory again as the queue, while it runs. Rejects with `E_IO`, `E_BUSY`.
+   * Writes the queue to a file, as it is at one moment soon after the call, with all that was applied before it: beside the file, synced, then
+   * renamed over it. Off the JavaScript thread. Takes as much memory again as the queue, while it runs. Rejects with `E_IO`, `E_BUSY`.
    */
   saveSnapshot(path: string): Promise<{ rows: number; bytes: number; ms: number }>;
 

@@ -1,7 +1,8 @@
 'use strict';
 // The public face: arguments are checked here and results get their shape; what the queue does is in the addon.
 const path = require('node:path');
-const { ADDON_CALLS, addonFile } = require('./lib/addon-file.js');
+const { ADDON_CALLS, INTERFACE, addonFile } = require('./lib/addon-file.js');
+const { describe } = require('./lib/describe.js');
 const { Packer, STRIDE, isObject } = require('./lib/packer.js');
 const { checkOptions, checkPatch } = require('./lib/options.js');
 const { version } = require('./package.json');
@@ -17,9 +18,9 @@ const MOST_JOBS = 100_000;
 /** How much of a sample the queue takes, and of one of its keys. */
 const SAMPLE_KEYS = 4_096;
 const SAMPLE_KEY = 512;
-/** Native memory is told to the garbage collector when about so many bytes of events have been applied since. */
+/** Native memory is told to the garbage collector when about so many bytes of events and rows have come since. */
 const REPORT_EVERY = 8 * 1024 * 1024;
-/** What an event takes at most beside its key. */
+/** What an event or row takes at most beside its key. */
 const EVENT_BYTES = 64;
 
 const STATUS = /** @type {const} */ (['queued', 'empty', 'unready', 'paused']);
@@ -54,10 +55,11 @@ function load() {
     );
   }
   const lacks = ADDON_CALLS.filter((name) => typeof addon[name] !== 'function');
-  if (lacks.length > 0) {
+  if (addon.addonInterface?.() !== INTERFACE || lacks.length > 0) {
+    const why = lacks.length > 0 ? ` (it has no ${lacks.join(', ')})` : '';
     throw coded(
       'E_ADDON',
-      `the addon ${file} is older than the package (it has no ${lacks.join(', ')}): build it again with \`npm run build\``,
+      `the addon ${file} is not that of the package${why}: build it again with \`npm run build\``,
     );
   }
   // A copy that this thread has loaded is known everywhere; one of another thread, only where the kernel tells.
@@ -85,6 +87,13 @@ function checkString(key, name) {
     throw new TypeError(`${name} must be a string, not ${describe(key)}`);
 }
 
+/** @param {unknown} text @param {string} name @returns {asserts text is string} */
+function checkWellFormed(text, name) {
+  checkString(text, name);
+  if (!(/** @type {any} */ (text).isWellFormed()))
+    throw new TypeError(`${name} must be well-formed: it has half of a surrogate pair`);
+}
+
 /** @param {unknown} n @param {string} name @returns {asserts n is number} */
 function checkCount(n, name) {
   if (typeof n !== 'number' || !Number.isInteger(n) || n < 0) {
@@ -102,18 +111,6 @@ function checkToken(token) {
   if (typeof token !== 'number' || !Number.isSafeInteger(token) || token < 0) {
     throw new TypeError(`token must be a token of claim(), a whole number, not ${describe(token)}`);
   }
-}
-
-/** @param {unknown} value */
-function describe(value) {
-  if (
-    typeof value === 'number' ||
-    typeof value === 'bigint' ||
-    value === null ||
-    value === undefined
-  )
-    return `${value}`;
-  return typeof value === 'string' ? 'a string' : `of type ${typeof value}`;
 }
 
 /** @param {() => Promise<any>} work */
@@ -167,21 +164,22 @@ class QueueKeeper {
   /** Batches follow one another fast: those of a turn are better gathered to its end. */
   #hurried = false;
   #unreported = 0;
-  /** The place of the status that the last events have left. */
-  #left = 0;
+  /** The place of the status that the last events have left; -1 where they were refused. */
+  #left = -1;
   /** @type {((status: string | undefined) => void) | null} */
   #applied = null;
   /** @type {unknown} */
   #failure = null;
   #flushSoon = () => {
     this.#flushing = false;
+    if (this.#closed) return;
     try {
       this.#flush();
     } catch (err) {
       // Nobody has called: whoever calls next is told.
       this.#failure = err;
     }
-    this.#applied?.(this.#failure === null ? STATUS[this.#left] : undefined);
+    this.#applied?.(STATUS[this.#left]);
   };
 
   /** @param {object} [options] @param {Named} [named] */
@@ -209,9 +207,7 @@ class QueueKeeper {
 
   /** @param {string} name @param {object} [options] */
   static open(name, options) {
-    checkString(name, 'name');
-    if (!(/** @type {any} */ (name).isWellFormed()))
-      throw new TypeError('name must be well-formed');
+    checkWellFormed(name, 'name');
     return new QueueKeeper(options, new Named(name));
   }
 
@@ -224,6 +220,7 @@ class QueueKeeper {
     if (packer.count === 0) return 0;
     const { keys, buffer, count, routes } = packer;
     packer.clear();
+    this.#left = -1;
     const handle = this.#handle;
     const told =
       routes === undefined
@@ -231,9 +228,21 @@ class QueueKeeper {
         : native.applyBatch(handle, keys, buffer, count, routes);
     this.#left = told & 3;
     this.#hurried = (told & 4) !== 0;
+    this.#crossed(keys, count);
+    return told >> 3;
+  }
+
+  /** @param {string} keys @param {number} count  of events or rows */
+  #crossed(keys, count) {
     this.#unreported += keys.length + count * EVENT_BYTES;
     if (this.#unreported >= REPORT_EVERY) this.#report();
-    return told >> 3;
+  }
+
+  /** @param {number} number */
+  #walk(number) {
+    const crossed = (/** @type {string} */ keys, /** @type {number} */ count) =>
+      this.#crossed(keys, count);
+    return new Walk(number, () => this.#flushed, crossed, this.#classify);
   }
 
   /** The handle, once the queue has all that was applied through this handle. */
@@ -500,7 +509,7 @@ class QueueKeeper {
   beginWalk(kind) {
     checkWalkKind(kind);
     const number = native.beginWalk(this.#flushed, kind === 'load');
-    return new Walk(number, () => this.#flushed, this.#classify);
+    return this.#walk(number);
   }
 
   /** @param {'load' | 'verify'} kind */
@@ -508,7 +517,7 @@ class QueueKeeper {
     checkWalkKind(kind);
     return withCode(async () => {
       const number = await native.beginWalkAsync(this.#flushed, kind === 'load');
-      return new Walk(number, () => this.#flushed, this.#classify);
+      return this.#walk(number);
     });
   }
 
@@ -580,13 +589,13 @@ class QueueKeeper {
 
   /** @param {string} file */
   saveSnapshot(file) {
-    checkString(file, 'path');
+    checkWellFormed(file, 'path');
     return withCode(() => native.saveSnapshot(this.#flushed, file));
   }
 
   /** @param {string} file */
   loadSnapshot(file) {
-    checkString(file, 'path');
+    checkWellFormed(file, 'path');
     return withCode(async () => {
       const loaded = await native.loadSnapshot(this.#flushed, file);
       this.#report();
@@ -658,14 +667,21 @@ function checkEnd(end) {
 class Walk {
   #number;
   #handle;
+  #crossed;
   #packer;
   /** What `endAsync` came to: it hands out the suspects. @type {any} */
   #ended = null;
 
-  /** @param {number} number @param {() => number} handle the keeper's, once it has all that was applied @param {any} classify */
-  constructor(number, handle, classify) {
+  /**
+   * @param {number} number
+   * @param {() => number} handle  the keeper's, once it has all that was applied
+   * @param {(keys: string, count: number) => void} crossed  is told of the rows that have
+   * @param {any} classify
+   */
+  constructor(number, handle, crossed, classify) {
     this.#number = number;
     this.#handle = handle;
+    this.#crossed = crossed;
     this.#packer = new Packer(1024, classify);
   }
 
@@ -685,6 +701,7 @@ class Walk {
     if (count === 0) return;
     this.#packer.clear();
     native.walkRows(this.#handle(), this.#number, keys, buffer, count, routes);
+    this.#crossed(keys, count);
   }
 
   /** @param {{partial?: boolean, unreadable?: number}} [end] */

@@ -136,6 +136,36 @@ describe('wrong arguments throw TypeError at the call', () => {
     }
   });
 
+  test('what an option is instead is told, whatever it is, and nothing of it is called', () => {
+    const trap = {
+      toString() {
+        throw new Error('called');
+      },
+    };
+    for (const [wrong, told] of [
+      [Symbol('s'), 'of type symbol'],
+      [Object.create(null), 'of type object'],
+      [trap, 'of type object'],
+      [5n, '5n'],
+      [true, 'true'],
+    ]) {
+      const options = /** @type {any} */ ({ defaultInterval: wrong });
+      assert.throws(() => new QueueKeeper(options), {
+        name: 'TypeError',
+        message: new RegExp(`^options.defaultInterval must be .*, not ${told}$`),
+      });
+    }
+  });
+
+  test('a snapshot: a path that is no well-formed string', async () => {
+    const keeper = manual();
+    for (const wrong of [undefined, 1, '\ud800']) {
+      const path = /** @type {any} */ (wrong);
+      assert.throws(() => keeper.saveSnapshot(path), TypeError);
+      assert.throws(() => keeper.loadSnapshot(path), TypeError);
+    }
+  });
+
   test('open: a name that is no well-formed string', () => {
     for (const wrong of [...KEYS, '\ud800']) {
       assert.throws(() => QueueKeeper.open(/** @type {any} */ (wrong)), TypeError, String(wrong));
@@ -399,6 +429,15 @@ describe('every code can be met, on err.code', () => {
     assert.deepEqual(told, [undefined]);
     assert.throws(() => old.size, withCode('E_DEPOSED'));
     assert.equal(old.size, 0);
+    // What another call of the same turn has handed over was refused, too; and nobody is told of a keeper that was closed.
+    old.apply(put('b'));
+    assert.throws(() => old.size, withCode('E_DEPOSED'));
+    await new Promise(setImmediate);
+    assert.deepEqual(told, [undefined, undefined]);
+    old.apply(put('c'));
+    old.close();
+    await new Promise(setImmediate);
+    assert.equal(told.length, 2);
   });
 
   test('a handle that was deposed may take the role again', () => {

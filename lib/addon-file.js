@@ -66,4 +66,7 @@ const ADDON_CALLS = [
   'walkRows',
 ];
 
-module.exports = { ADDON_CALLS, addonFile };
+/** To be raised, here and in `addon_interface`, with whatever a call of the addon takes or returns: it tells an addon of other sources. */
+const INTERFACE = 1;
+
+module.exports = { ADDON_CALLS, INTERFACE, addonFile };

@@ -1,6 +1,8 @@
 'use strict';
 // What a caller may pass as options: checked here, at the call; the addon gets JSON.
 
+const { describe } = require('./describe.js');
+
 /** @param {string} name @param {string} what @param {unknown} value @returns {never} */
 function wrong(name, what, value) {
   const seen =
@@ -8,7 +10,9 @@ function wrong(name, what, value) {
       ? JSON.stringify(value).slice(0, 60)
       : Array.isArray(value)
         ? 'an array'
-        : `${value}`;
+        : typeof value === 'boolean'
+          ? `${value}`
+          : describe(value);
   throw new TypeError(`${name} must be ${what}, not ${seen}`);
 }
 

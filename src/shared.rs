@@ -88,9 +88,12 @@ impl Clocks {
         if let Some(manual) = self.manual {
             return manual;
         }
-        let mono = ms(self.start.elapsed());
+        let mut mono = ms(self.start.elapsed());
         if mono - self.read.mono >= TOLD_MS {
-            self.read = Now { wall: ms(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()), mono };
+            let wall = ms(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+            // Read after the other, so that whatever comes in between makes the wall clock late, and never early: it would step back.
+            mono = ms(self.start.elapsed());
+            self.read = Now { wall, mono };
         }
         // Whole ms: `as` cuts off what is behind the point.
         Now { wall: (self.read.wall + (mono - self.read.mono)) as i64 as f64, mono }

@@ -314,6 +314,12 @@ pub fn addon_version() -> Result<String> {
     boundary(|| Ok(env!("CARGO_PKG_VERSION").to_owned()))
 }
 
+/// What the calls take and return is that of the package's files with the same number, `INTERFACE` in `lib/addon-file.js`.
+#[napi]
+pub fn addon_interface() -> Result<u32> {
+    boundary(|| Ok(1))
+}
+
 /// What is called for every event, every row of a walk, every claim and result.
 #[napi(module_exports)]
 pub fn hot_exports(mut exports: Object<'_>, env: Env) -> napi::Result<()> {

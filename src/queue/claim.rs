@@ -1,8 +1,6 @@
 //! Claims: the best rows, leased; and what becomes of the leases.
 
-use smallvec::SmallVec;
-
-use super::class::{ClassId, ClassKey};
+use super::class::ClassKey;
 use super::keeper::{Changed, Judge, Keeper, Kind, Reader, WARMED};
 use super::lease::{Granted, Released, Token, Verdict};
 use super::order::{Listed, Merge, Place};
@@ -196,11 +194,10 @@ impl Keeper {
                 claim.held.push(HeldKey { key: table.key(row), misses, until });
             }
         };
+        fronts.begin_claim();
         let mut merge = Merge::new(table, classes, fronts, &config.priority, now.wall, minute);
         let mut listed = Listed::default();
         let mut last = None;
-        // Classes with a row that is not leased, and not granted either: their fronts do not move on.
-        let mut stopped: SmallVec<[ClassId; 8]> = SmallVec::new();
         'listing: while granted.len() < n {
             merge.list((n - granted.len()).min(LISTED), &mut listed);
             if listed.is_empty() {
@@ -211,7 +208,7 @@ impl Keeper {
                 let (class, place) = (&classes.get(group.class).key, group.place);
                 last = Some(place);
                 // Past the clock, which has been put back, a front is not begun behind, and cannot move on.
-                let mut moves = fronts.moves(group.class, minute) && !stopped.contains(&group.class);
+                let mut moves = fronts.moves(group.class, minute);
                 for &row in rows {
                     let noted = table.noted(row);
                     match if noted { leases.peek(row) } else { Verdict::Grantable } {
@@ -225,7 +222,7 @@ impl Keeper {
                         Verdict::Held { misses, until } => {
                             tell_held(row, misses, until);
                             moves = false;
-                            stopped.push(group.class);
+                            fronts.stop(group.class);
                             continue;
                         }
                         Verdict::Grantable => {}
@@ -240,7 +237,7 @@ impl Keeper {
                     {
                         tell_held(row, misses, until);
                         moves = false;
-                        stopped.push(group.class);
+                        fronts.stop(group.class);
                         continue;
                     }
                     let front = if moves { fronts.pass(group.class, row, place.minute) } else { 0 };

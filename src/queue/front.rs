@@ -23,6 +23,8 @@ pub struct Front {
     here: u32,
     /// What the lease entries of the rows before it name, and no others.
     stamp: u64,
+    /// The claim that has last met a row of the class which is neither leased nor could be granted.
+    stopped: u64,
 }
 
 impl Front {
@@ -66,6 +68,8 @@ impl Front {
 pub struct Fronts {
     fronts: Vec<Front>,
     stamp: u64,
+    /// Claims so far.
+    claims: u64,
 }
 
 impl Fronts {
@@ -74,9 +78,27 @@ impl Fronts {
         self.fronts.get(class as usize).copied().filter(|front| front.rows > 0 && front.minute <= minute)
     }
 
-    /// Whether a class's front can move on: not where it is past `minute`.
+    /// A claim begins.
+    pub fn begin_claim(&mut self) {
+        self.claims += 1;
+    }
+
+    /// Whether a class's front can move on in this claim: not where it is past `minute`, nor behind a row that stays where it is.
     pub fn moves(&self, class: ClassId, minute: Minute) -> bool {
-        self.fronts.get(class as usize).is_none_or(|front| front.minute <= minute)
+        self.fronts.get(class as usize).is_none_or(|front| front.minute <= minute && front.stopped != self.claims)
+    }
+
+    /// A row that is neither leased nor granted: the front stays before it for this claim.
+    pub fn stop(&mut self, class: ClassId) {
+        self.at(class).stopped = self.claims;
+    }
+
+    fn at(&mut self, class: ClassId) -> &mut Front {
+        let class = class as usize;
+        if self.fronts.len() <= class {
+            self.fronts.resize(class + 1, Front::default());
+        }
+        &mut self.fronts[class]
     }
 
     /// Takes a class's front away.
@@ -88,14 +110,10 @@ impl Fronts {
 
     /// The first row behind the front, or of the class where there is none, is leased: the front moves on behind it. Returns what its lease entry is to name.
     pub fn pass(&mut self, class: ClassId, row: RowId, minute: Minute) -> u64 {
-        let class = class as usize;
-        if self.fronts.len() <= class {
-            self.fronts.resize(class + 1, Front::default());
-        }
-        let front = &mut self.fronts[class];
+        let next = self.stamp + 1;
+        let front = self.at(class);
         if front.rows == 0 {
-            self.stamp += 1;
-            front.stamp = self.stamp;
+            front.stamp = next;
         }
         if front.minute != minute {
             (front.minute, front.here) = (minute, 0);
@@ -103,7 +121,9 @@ impl Fronts {
         front.rows += 1;
         front.here += 1;
         front.last = row;
-        front.stamp
+        let stamp = front.stamp;
+        self.stamp = self.stamp.max(stamp);
+        stamp
     }
 
     /// A row whose lease entry named `stamp`, or 0, is about to leave its minute.

@@ -184,7 +184,7 @@ impl Arena {
         u32::from(record[FLAGS]) ^ record.get(44).map_or(0, |byte| u32::from(*byte))
     }
 
-    /// The row behind it in its bucket, and what [`Self::warm_record`] returns.
+    /// The row behind it in its bucket; reads its record ahead, too.
     #[inline]
     pub fn warm_next(&self, row: RowId) -> (RowId, u32) {
         let record = self.record(row);
