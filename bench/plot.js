@@ -104,8 +104,11 @@ ${drawn.join('\n')}
 
 /** @param {Point[]} points @param {'rows' | 'classes'} along */
 function sheet(points, along) {
-  const [first, last] = [points[0], points.at(-1)].map((point) => point?.figures.length ?? 0);
-  if (!first || first !== last) throw new Error('results/growth.json is not of one whole run');
+  // Not each size has each figure, but these it must have.
+  const whole = PLOTS.every(({ what }) =>
+    points.every(({ figures }) => figures.some((figure) => figure.what === what)),
+  );
+  if (!whole || points.length === 0) throw new Error('results/growth.json is not of a whole run');
   const plots = PLOTS.map((plot, i) =>
     small(points, along, plot, `${(i % 2) * WIDTH} ${24 + Math.floor(i / 2) * HEIGHT}`),
   );
