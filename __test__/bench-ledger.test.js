@@ -103,7 +103,7 @@ describe('the head of the queue, worked out anew', () => {
     });
   }
   const { rows } = keeper.topK(100);
-  const asked = { from: now, to: now };
+  const asked = { n: 100, from: now, to: now };
 
   it('is that of the queue', () => {
     const { wrong, due, now: found } = wrongHead(waiting, rows, asked);
@@ -115,6 +115,9 @@ describe('the head of the queue, worked out anew', () => {
     [swapped[10], swapped[20]] = [swapped[20], swapped[10]];
     assert.equal(wrongHead(waiting, swapped, asked).wrong.length, 2);
     assert.ok(wrongHead(waiting, rows.slice(1), asked).wrong.length > 0);
+    assert.deepEqual(wrongHead(waiting, rows.slice(0, 99), asked).wrong, [
+      '99 rows, not 100, of 200 that are due',
+    ]);
     const less = waiting.filter(({ key }) => key !== rows[5].key);
     assert.ok(wrongHead(less, rows, asked).wrong.length > 0);
   });

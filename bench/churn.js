@@ -227,7 +227,7 @@ async function compareAll(host, data, rows, ledger, ever) {
   const head = await host.topK(HEAD);
   const to = Date.now();
   const file = waitingRows(data, to + MINUTE, (key) => rows.cadence(indexOf(key)));
-  const order = wrongHead(file.waiting, head.rows, { from, to });
+  const order = wrongHead(file.waiting, head.rows, { n: HEAD, from, to });
   await file.close();
   const table = openReader(data);
   const lost = lostRows(ledger, ever, (row) => table.get(rows.key(row)));
@@ -238,6 +238,7 @@ async function compareAll(host, data, rows, ledger, ever) {
     rows: all.rows,
     due,
     headRows: head.rows.length,
+    headDue: order.due,
     headWrong: order.wrong.length,
     countsWrong: differing.length,
     different,
@@ -535,7 +536,7 @@ async function main() {
     ['At the end', atEnd],
   ])) {
     console.log(
-      `- ${when}: ${one.rows.toLocaleString('en')} rows, ${one.different} kept otherwise than in the table; the first ${one.headRows.toLocaleString('en')} of ${one.due.toLocaleString('en')} due, ${one.headWrong} not where the ` +
+      `- ${when}: ${one.rows.toLocaleString('en')} rows, ${one.different} kept otherwise than in the table; the first ${one.headRows.toLocaleString('en')} of ${one.headDue.toLocaleString('en')} due then, ${one.headWrong} not where the ` +
         `table has them; ${one.countsWrong} counts not those of the table; of ${one.acknowledged.toLocaleString('en')} acknowledged writes ${one.lost} lost (${one.unknown} rows of which an answer is missing).`,
     );
     for (const example of one.examples) console.log(`  - ${example}`);

@@ -50,9 +50,9 @@ function waitingRows(data, until, cadenceOf) {
  * What of a head is not as the table says, of rows at rest. The moment for which the head was worked out is found from its
  * first late row; rows with the same score and due minute may come in any order.
  *
- * @param {Waiting[]} waiting @param {Head[]} head @param {{ from: number, to: number }} asked  between these
+ * @param {Waiting[]} waiting @param {Head[]} head @param {{ n: number, from: number, to: number }} asked  for how many, between when
  */
-function wrongHead(waiting, head, { from, to }) {
+function wrongHead(waiting, head, { n, from, to }) {
   const byKey = new Map(waiting.map((row) => [row.key, row]));
   const wrong = [];
   const first = head.find(({ key, score }) => {
@@ -83,6 +83,9 @@ function wrongHead(waiting, head, { from, to }) {
       wrong.push(`place ${i + 1} is ${key}, of score ${score}, not ${at.key}, of ${at.score}`);
     }
   }
+  const length = Math.min(n, order.length);
+  if (head.length !== length)
+    wrong.push(`${head.length} rows, not ${length}, of ${order.length} that are due`);
   if (new Set(head.map(({ key }) => key)).size !== head.length) wrong.push('a row is in it twice');
   return { wrong, now, due: order.length };
 }
