@@ -10,6 +10,8 @@ const SEGMENT: usize = 4096;
 /// Slots moved with each change while the table is being resized: enough to be done before the new one fills.
 const MOVED_PER_CHANGE: usize = 32;
 const MIN_HOMES: u64 = 64;
+/// Slots looked at together.
+const AT_ONCE: usize = 4;
 /// Changes' work done in one call of [`Index::expect_no_more`]: some 0.1 ms.
 const WORK_AT_ONCE: usize = 128;
 
@@ -85,6 +87,16 @@ impl Slots {
         let before = |slot: u64| slot.wrapping_sub(1) < least.wrapping_sub(1);
         loop {
             let slots = self.from(at);
+            // Some at once, without a branch among them: where a run ends cannot be foretold.
+            if let Some(few) = slots.first_chunk::<AT_ONCE>() {
+                let ends = (0..AT_ONCE).fold(0u32, |ends, at| ends | u32::from(!before(few[at])) << at);
+                if ends != 0 {
+                    let place = ends.trailing_zeros() as usize;
+                    return (at + place, few[place]);
+                }
+                at += AT_ONCE;
+                continue;
+            }
             if let Some(place) = slots.iter().position(|slot| !before(*slot)) {
                 return (at + place, slots[place]);
             }
@@ -117,18 +129,18 @@ impl Slots {
             *self.slot_mut(at) = new;
             return;
         }
-        // The rest of the run moves on by one.
-        if let Some(len) = self.from(at).iter().position(|slot| *slot == 0) {
-            let segment = &mut self.segments[at / SEGMENT];
-            let at = at % SEGMENT;
-            segment.copy_within(at..at + len, at + 1);
-            segment[at] = new;
-            return;
-        }
+        // The rest of the run moves on by one: slot by slot, as most runs are too short for a copy to pay.
         let (mut carried, mut at) = (new, at);
         while carried != 0 {
-            std::mem::swap(&mut carried, self.slot_mut(at));
-            at += 1;
+            // Makes its segment, or makes that whole.
+            self.slot_mut(at);
+            for slot in &mut self.segments[at / SEGMENT][at % SEGMENT..] {
+                std::mem::swap(&mut carried, slot);
+                at += 1;
+                if carried == 0 {
+                    break;
+                }
+            }
         }
     }
 
