@@ -784,6 +784,15 @@ impl Keeper {
     /// Each pass reads one thing of every row and decides next to nothing by it: a branch that waits for memory and is guessed wrong
     /// throws away the reads begun behind it.
     pub fn warm(&self, rows: impl Iterator<Item = (u64, f64)> + Clone) -> u32 {
+        self.warm_found(rows).0
+    }
+
+    /// [`Self::warm`]; returns the rows that the hashes are likely to be of, too.
+    #[inline(always)]
+    pub(super) fn warm_found(
+        &self,
+        rows: impl Iterator<Item = (u64, f64)> + Clone,
+    ) -> (u32, SmallVec<[RowId; WARMED]>) {
         let table = &self.table;
         let mut read = rows.clone().fold(0, |read, (hash, _)| read ^ table.warm_home(hash));
         let found: SmallVec<[RowId; WARMED]> = rows.clone().map(|(hash, _)| table.guess(hash)).collect();
@@ -804,7 +813,7 @@ impl Keeper {
                 due_minute(due).map_or(NONE, |minute| buckets.get(minute).tail)
             })
             .collect();
-        tails.iter().fold(read, |read, tail| read ^ table.warm_link(*tail))
+        (tails.iter().fold(read, |read, tail| read ^ table.warm_link(*tail)), found)
     }
 
     /// An event or row that cannot be read, in words.

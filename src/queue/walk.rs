@@ -192,13 +192,14 @@ impl Keeper {
 
     /// Rows as the walk has read them, one after the other; [`WARMED`] at most, or reading ahead is for nothing.
     pub fn walk_rows(&mut self, rows: &[WalkedRow<'_>]) {
-        let mut read = self.warm(rows.iter().map(|row| (row.hash, row.row.due)));
+        let (mut read, found) = self.warm_found(rows.iter().map(|row| (row.hash, row.row.due)));
         let mut before = Before::default();
         let mut seen = Once::default();
         let news: SmallVec<[Option<News>; WARMED]> = rows
             .iter()
+            .zip(&found)
             // It is not known what a row of the same hash will have done.
-            .map(|row| if seen.first(row.hash) { self.news(row, &mut before) } else { None })
+            .map(|(row, found)| (*found == NONE && seen.first(row.hash)).then(|| self.news(row, &mut before)))
             .collect();
         // Found first, then read: the loop that waits for memory should hold as many of them as it can.
         let tails: SmallVec<[RowId; WARMED]> = news
@@ -214,19 +215,16 @@ impl Keeper {
         }
     }
 
-    /// What a row comes to that is not kept yet; `None` where it may well be.
-    fn news<'a>(&mut self, walked: &WalkedRow<'a>, before: &mut Before<'a>) -> Option<News> {
-        let &WalkedRow { key, hash, ref row, judge, .. } = walked;
-        if self.table.guess(hash) != NONE {
-            return None;
-        }
+    /// What a row comes to that is not kept yet.
+    fn news<'a>(&mut self, walked: &WalkedRow<'a>, before: &mut Before<'a>) -> News {
+        let &WalkedRow { key, ref row, judge, .. } = walked;
         let (owned, rule) = match judge {
             Judge::Rules => self.rules.next(before, key),
             Judge::Host(said) => (said.is_some(), None),
         };
         let target = if owned { self.judge_by(row, judge, None, || rule) } else { None };
         let place = target.and_then(|(class, minute)| Some((self.classes.find(&class)?, minute)));
-        Some(News { owned, target, place })
+        News { owned, target, place }
     }
 
     fn owns_walked(&self, row: &WalkedRow<'_>) -> bool {
