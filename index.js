@@ -682,7 +682,7 @@ class Walk {
     this.#number = number;
     this.#handle = handle;
     this.#crossed = crossed;
-    this.#packer = new Packer(1024, classify);
+    this.#packer = new Packer(BATCH, classify);
   }
 
   /** @param {any[]} rows */
@@ -691,7 +691,7 @@ class Walk {
     const packer = this.#packer;
     for (let i = 0; i < rows.length; i++) {
       packer.walkedAt(rows, i);
-      if (packer.full || packer.keys.length >= BATCH_UNITS * 8) this.#send();
+      if (packer.full || packer.keys.length >= BATCH_UNITS) this.#send();
     }
     this.#send();
   }
