@@ -87,16 +87,6 @@ impl Slots {
         let before = |slot: u64| slot.wrapping_sub(1) < least.wrapping_sub(1);
         loop {
             let slots = self.from(at);
-            // Some at once, without a branch among them: where a run ends cannot be foretold.
-            if let Some(few) = slots.first_chunk::<AT_ONCE>() {
-                let ends = (0..AT_ONCE).fold(0u32, |ends, at| ends | u32::from(!before(few[at])) << at);
-                if ends != 0 {
-                    let place = ends.trailing_zeros() as usize;
-                    return (at + place, few[place]);
-                }
-                at += AT_ONCE;
-                continue;
-            }
             if let Some(place) = slots.iter().position(|slot| !before(*slot)) {
                 return (at + place, slots[place]);
             }
@@ -111,6 +101,23 @@ impl Slots {
         }
     }
 
+    /// [`Self::first`], for slots that are in the cache: looked at some at once, without a branch among them, as where a run ends cannot be
+    /// foretold. While they are waited for, a branch is better: what is guessed to follow is done meanwhile.
+    #[inline(always)]
+    fn first_near(&self, hash: u32, least: u64) -> (usize, u64) {
+        let mut at = self.home(hash);
+        while let Some(few) = self.from(at).first_chunk::<AT_ONCE>() {
+            let before = |slot: u64| slot.wrapping_sub(1) < least.wrapping_sub(1);
+            let ends = (0..AT_ONCE).fold(0u32, |ends, at| ends | u32::from(!before(few[at])) << at);
+            if ends != 0 {
+                let place = ends.trailing_zeros() as usize;
+                return (at + place, few[place]);
+            }
+            at += AT_ONCE;
+        }
+        self.first_from(at, least)
+    }
+
     fn find(&self, hash: u32, mut is_it: impl FnMut(RowId) -> bool) -> Option<usize> {
         let (mut at, mut slot) = self.first(hash, slot_of(hash, 1));
         while slot != 0 && hash_of(slot) == hash {
@@ -123,7 +130,7 @@ impl Slots {
     }
 
     fn insert(&mut self, hash: u32, row: RowId) {
-        let (at, slot) = self.first(hash, behind(hash));
+        let (at, slot) = self.first_near(hash, behind(hash));
         let new = slot_of(hash, row);
         if slot == 0 {
             *self.slot_mut(at) = new;
