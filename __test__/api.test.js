@@ -1243,6 +1243,28 @@ describe('walks, head checks and repairs', () => {
     keeper.beginWalk('verify').rows([{ cacheKey: 'page', ...LATER }]);
   });
 
+  test('a key that must be read for more than one reason is one', () => {
+    const keeper = manual();
+    const awaiting = () => trustOf(keeper).awaitingRead;
+    keeper.applyAll([put('page', LATER), { type: 'patch', id: 'page' }]);
+    keeper.headCheck();
+    keeper.applyAll([{ type: 'patch', id: 'page' }]);
+    assert.equal(awaiting(), 1, 'flagged again while it is being read');
+    keeper.headCheck();
+    keeper.repair('page', LATER);
+    assert.equal(awaiting(), 0);
+
+    assert.deepEqual(keeper.beginWalk('verify').end().suspects, ['page']);
+    for (let i = 0; i < 2; i++) keeper.readFailed('page');
+    keeper.applyAll([{ type: 'patch', id: 'page' }]);
+    assert.equal(awaiting(), 1, 'a suspect that twice could not be read, and is flagged');
+    const walk = keeper.beginWalk('verify');
+    for (let i = 0; i < 2; i++) keeper.readFailed('page');
+    walk.rows([{ cacheKey: 'page', ...LATER }]);
+    walk.end();
+    assert.equal(awaiting(), 1, 'the walk that was under way has seen it');
+  });
+
   test('off the calling thread a walk begins and ends the same, its suspects handed out bit by bit', async () => {
     const keeper = manual();
     keeper.applyAll(Array.from({ length: 10 }, (_, i) => put(`gone ${i}`)));

@@ -161,11 +161,15 @@ impl Watch {
         (touched, suspect)
     }
 
-    /// Keys that must be read and have not been: suspects, and those flagged, being read since they were, or not to be read.
+    /// Keys that must be read and have not been: suspects, and those flagged, being read since they were, or not to be read. One that is
+    /// several of these is one.
     pub fn unread(&self) -> usize {
-        let flagged = self.is_flagged.iter().chain(self.by_flag.keys());
-        let unread = flagged.chain(self.failed.iter().map(|failed| &failed.hash));
-        self.suspects.len() + unread.filter(|hash| !self.suspects.contains_key(hash)).count()
+        let failed: ByHash<()> = self.failed.iter().map(|failed| (failed.hash, ())).collect();
+        let being_read = self.by_flag.keys().filter(|hash| !self.suspects.contains_key(hash));
+        let read_or_suspect = |hash: &u64| self.suspects.contains_key(hash) || self.by_flag.contains_key(hash);
+        let flagged = self.is_flagged.iter().filter(|hash| !read_or_suspect(hash));
+        let failed = failed.keys().filter(|hash| !read_or_suspect(hash) && !self.is_flagged.contains(hash));
+        self.suspects.len() + being_read.count() + flagged.count() + failed.count()
     }
 
     /// Whether there are none.

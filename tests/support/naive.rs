@@ -257,6 +257,13 @@ struct Trust {
     last_error: Option<String>,
 }
 
+/// A key that could not be read: the how-maniest, and when it is to be read again.
+struct Failed {
+    number: u64,
+    again_at: f64,
+    key: KeyId,
+}
+
 struct Unheard {
     wrong: Wrong,
     version: f64,
@@ -336,11 +343,13 @@ pub struct Model {
     reading: BTreeMap<KeyId, f64>,
     touched: BTreeMap<KeyId, (Touch, f64)>,
     by_flag: BTreeMap<KeyId, f64>,
-    /// Keys that could not be read, and when they are to be read again.
-    failed: VecDeque<(f64, KeyId)>,
+    /// Keys that could not be read.
+    failed: VecDeque<Failed>,
+    /// How many there have been.
+    failures: u64,
     lost: bool,
     /// What was to be read, and lost, when the walk under way began.
-    before_walk: (BTreeSet<KeyId>, BTreeSet<KeyId>, bool),
+    before_walk: (BTreeSet<KeyId>, u64, bool),
     suspects: BTreeMap<KeyId, f64>,
     /// Writes a verification put right: what was wrong, the version read (NaN: gone), of the walk under way or the last, and when.
     unheard: BTreeMap<KeyId, Unheard>,
@@ -487,6 +496,7 @@ impl Model {
             touched: BTreeMap::new(),
             by_flag: BTreeMap::new(),
             failed: VecDeque::new(),
+            failures: 0,
             lost: false,
             before_walk: Default::default(),
             suspects: BTreeMap::new(),
@@ -685,6 +695,12 @@ impl Model {
             }
         };
         self.version += 1;
+        if did == Did::Removed
+            && let Some(walk) = &mut self.walk
+        {
+            // Should it come back, that is a row which the walk has not seen.
+            walk.seen.remove(&key);
+        }
         if let Some((must, may)) = self.walk.as_mut().and_then(|walk| walk.ending.as_mut())
             && did != Did::Moved
         {
@@ -1294,8 +1310,7 @@ impl Model {
         for entry in self.leases.values_mut() {
             entry.before_walk = true;
         }
-        let failed = self.failed.iter().map(|(_, key)| *key).collect();
-        self.before_walk = (self.by_flag.keys().copied().collect(), failed, self.lost);
+        self.before_walk = (self.by_flag.keys().copied().collect(), self.failures, self.lost);
     }
 
     pub fn abandon_walk(&mut self) {
@@ -1410,9 +1425,9 @@ impl Model {
         if !partial {
             self.whole = !walk.gaining;
             if unreadable == 0 {
-                let (by_flag, failed, lost) = std::mem::take(&mut self.before_walk);
+                let (by_flag, failures, lost) = std::mem::take(&mut self.before_walk);
                 self.by_flag.retain(|key, _| !by_flag.contains(key));
-                self.failed.retain(|(_, key)| !failed.contains(key));
+                self.failed.retain(|failed| failed.number > failures);
                 self.lost &= !lost;
             }
             // What a change of nodes during the walk gained, the next walk finds.
@@ -1437,8 +1452,8 @@ impl Model {
         self.reading.retain(|key, at| rows.contains_key(key) || mono - *at < TEN_MINUTES);
         let mut keys = Vec::new();
         while keys.len() < n {
-            while self.failed.front().is_some_and(|(at, _)| *at <= mono) {
-                let (_, key) = self.failed.pop_front().expect("just seen");
+            while self.failed.front().is_some_and(|failed| failed.again_at <= mono) {
+                let Failed { key, .. } = self.failed.pop_front().expect("just seen");
                 self.flag(key);
             }
             let Some(key) = self.to_read.pop_front() else { break };
@@ -1469,8 +1484,8 @@ impl Model {
         self.touched.remove(&key);
         let must = self.by_flag.remove(&key).is_some() | self.suspects.contains_key(&key);
         if must && !self.to_read.contains(&key) {
-            self.before_walk.1.remove(&key);
-            self.failed.push_back((self.now.mono + MINUTE, key));
+            self.failures += 1;
+            self.failed.push_back(Failed { number: self.failures, again_at: self.now.mono + MINUTE, key });
         }
     }
 
@@ -1605,8 +1620,9 @@ impl Model {
     }
 
     fn awaiting_read(&self) -> usize {
-        let keys = self.to_read.iter().chain(self.by_flag.keys()).chain(self.failed.iter().map(|(_, key)| key));
-        keys.filter(|key| !self.suspects.contains_key(key)).count() + self.suspects.len()
+        let flagged =
+            self.to_read.iter().chain(self.by_flag.keys()).chain(self.failed.iter().map(|failed| &failed.key));
+        flagged.chain(self.suspects.keys()).collect::<BTreeSet<_>>().len()
     }
 
     pub fn exact(&self) -> bool {

@@ -173,6 +173,9 @@ impl World {
     }
 
     pub fn apply(&mut self, key: KeyId, told: &Told, version: f64) {
+        // Of a key of another node nothing tells whether the version was news.
+        let tells = self.model.owns(key) || !self.model.is_unsure(key, version);
+        let version = if tells { version } else { f64::NAN };
         log!(self, "apply key {key} {told:?} version {version}");
         let bytes = self.keys.clone();
         let bytes = &bytes[key].bytes;
