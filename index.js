@@ -9,7 +9,7 @@ const { version } = require('./package.json');
 
 const HEAD = 8;
 const OUT = 5;
-/** Events held back at most before they cross together. */
+/** Events, or rows of a walk, held back at most before they cross together. */
 const BATCH = 128;
 /** UTF-16 code units of keys held back at most. */
 const BATCH_UNITS = 32 * 1024;

@@ -83,11 +83,9 @@ impl Slots {
 
     #[inline(always)]
     fn first_from(&self, mut at: usize, least: u64) -> (usize, u64) {
-        // Of an empty slot, this is more than of any other.
-        let before = |slot: u64| slot.wrapping_sub(1) < least.wrapping_sub(1);
         loop {
             let slots = self.from(at);
-            if let Some(place) = slots.iter().position(|slot| !before(*slot)) {
+            if let Some(place) = slots.iter().position(|slot| !is_before(*slot, least)) {
                 return (at + place, slots[place]);
             }
             if slots.is_empty() {
@@ -107,8 +105,7 @@ impl Slots {
     fn first_near(&self, hash: u32, least: u64) -> (usize, u64) {
         let mut at = self.home(hash);
         while let Some(few) = self.from(at).first_chunk::<AT_ONCE>() {
-            let before = |slot: u64| slot.wrapping_sub(1) < least.wrapping_sub(1);
-            let ends = (0..AT_ONCE).fold(0u32, |ends, at| ends | u32::from(!before(few[at])) << at);
+            let ends = (0..AT_ONCE).fold(0u32, |ends, at| ends | u32::from(!is_before(few[at], least)) << at);
             if ends != 0 {
                 let place = ends.trailing_zeros() as usize;
                 return (at + place, few[place]);
@@ -199,6 +196,11 @@ fn home(hash: u32, homes: u64) -> usize {
 /// The least that a slot of a greater hash holds; 0, below which is nothing but the empty slot's, where there is none.
 fn behind(hash: u32) -> u64 {
     (u64::from(hash) + 1) << 32
+}
+
+/// Whether a slot is neither empty nor as much as `least`: what an empty one comes to here is more than any other.
+fn is_before(slot: u64, least: u64) -> bool {
+    slot.wrapping_sub(1) < least.wrapping_sub(1)
 }
 
 fn hash_of(slot: u64) -> u32 {
