@@ -961,6 +961,11 @@ impl Model {
         if self.reading.remove(&key).is_some() {
             self.touched.insert(key, (Touch::Read, self.now.mono));
         }
+        if let Some((must, may)) = self.walk.as_mut().and_then(|walk| walk.ending.as_mut()) {
+            // Before or after its turn as a suspect.
+            must.remove(&key);
+            may.insert(key);
+        }
     }
 
     /// A read that another has overtaken: where they differ, the key is read again.
