@@ -1336,7 +1336,6 @@ impl Model {
         if walk.touched.contains(&key) {
             return;
         }
-        walk.seen.insert(key);
         let load = walk.load;
         let target = if owned { self.judge(key, row, judged) } else { None };
         if !version.is_nan() {
@@ -1345,7 +1344,11 @@ impl Model {
         let did = self.change(key, target, false);
         self.verified(key);
         self.overtake(key, did, true);
-        let report = &mut self.walk.as_mut().expect("under way").report;
+        let walk = self.walk.as_mut().expect("under way");
+        if self.rows.contains_key(&key) {
+            walk.seen.insert(key);
+        }
+        let report = &mut walk.report;
         let wrong = match did {
             Did::Nothing => return,
             Did::Added if load => return,
