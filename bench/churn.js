@@ -233,10 +233,9 @@ async function compareAll(host, data, rows, ledger, ever) {
   const lost = lostRows(ledger, ever, (row) => table.get(rows.key(row)));
   await table.close();
   const member = { name: 'localhost', data, host };
-  const { differing, different, examples, due, ...all } = await compareAtRest([member], rows);
+  const { differing, different, examples, ...all } = await compareAtRest([member], rows);
   return {
     rows: all.rows,
-    due,
     headRows: head.rows.length,
     headDue: order.due,
     headWrong: order.wrong.length,
