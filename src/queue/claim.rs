@@ -140,7 +140,7 @@ impl Keeper {
                 break;
             }
             for (group, rows) in listed.groups() {
-                last = Some(group.place);
+                last = Some(group.last());
                 let class = &classes.get(group.class).key;
                 for rows in rows.chunks(WARMED) {
                     std::hint::black_box(rows.iter().fold(0, |read, row| read ^ table.warm_record(*row)));
@@ -155,7 +155,7 @@ impl Keeper {
             }
         }
         if n > 0 {
-            top.skipped_leased += merge.passed_over(last.filter(|_| !top.complete));
+            top.skipped_leased += merge.leased_before(&self.fronts, &self.leases, last.filter(|_| !top.complete));
         }
         top
     }
@@ -198,6 +198,8 @@ impl Keeper {
         let mut merge = Merge::new(table, classes, fronts, &config.priority, now.wall, minute);
         let mut listed = Listed::default();
         let mut last = None;
+        // Leased rows that come to be before their fronts.
+        let mut passed = 0;
         'listing: while granted.len() < n {
             merge.list((n - granted.len()).min(LISTED), &mut listed);
             if listed.is_empty() {
@@ -206,23 +208,22 @@ impl Keeper {
             }
             for (group, rows) in listed.groups() {
                 let (class, place) = (&classes.get(group.class).key, group.place);
-                last = Some(place);
-                // Past the clock, which has been put back, a front is not begun behind, and cannot move on.
-                let mut moves = fronts.moves(group.class, minute);
+                last = Some(group.last());
+                let mut moves = !group.open && fronts.moves(group.class);
                 for &row in rows {
                     let noted = table.noted(row);
                     match if noted { leases.peek(row) } else { Verdict::Grantable } {
                         Verdict::Leased => {
                             claim.skipped_leased += 1;
                             if moves {
-                                leases.pass(row, fronts.pass(group.class, row, place.minute));
+                                leases.set_number(row, Some(fronts.pass(group.class, row, place.minute)));
+                                passed += 1;
                             }
                             continue;
                         }
                         Verdict::Held { misses, until } => {
                             tell_held(row, misses, until);
-                            moves = false;
-                            fronts.stop(group.class);
+                            moves = moves && fronts.hold(group.class, row, place.minute);
                             continue;
                         }
                         Verdict::Grantable => {}
@@ -236,12 +237,15 @@ impl Keeper {
                             leases.consider(row, place.minute, class.cadence, &settings, now.mono)
                     {
                         tell_held(row, misses, until);
-                        moves = false;
-                        fronts.stop(group.class);
+                        moves = moves && fronts.hold(group.class, row, place.minute);
                         continue;
                     }
-                    let front = if moves { fronts.pass(group.class, row, place.minute) } else { 0 };
-                    let grant = Granted { row, noted, due: place.minute, front };
+                    let number = match group.open {
+                        true => fronts.close(group.class, row, place.minute),
+                        false => moves.then(|| fronts.pass(group.class, row, place.minute)),
+                    };
+                    passed += u64::from(number.is_some());
+                    let grant = Granted { row, noted, due: place.minute, number };
                     claim.tokens.push(leases.grant(grant, &settings, walks, now).token);
                     claim.jobs.push(table, row, class, place);
                     granted.push(row);
@@ -249,7 +253,7 @@ impl Keeper {
             }
         }
         if n > 0 {
-            claim.skipped_leased += merge.passed_over(last.filter(|_| !claim.complete));
+            claim.skipped_leased += merge.leased_before(fronts, leases, last.filter(|_| !claim.complete)) - passed;
         }
         for row in granted {
             self.table.set_noted(row, true);

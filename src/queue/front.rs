@@ -1,18 +1,44 @@
-//! How far claims have come in each class. All rows before a front are leased, or in the grace after a release: they are counted, and
-//! need not be passed over one by one.
+//! How far claims have come in each class: where its front is. Of the rows before it, those that are leased, or in the grace after a
+//! release, are counted and need not be passed over one by one; the others, few as a rule, are listed.
 //!
 //! Claims take the rows of a class in its order, so that what is leased of it are its first rows, most of the time. Rows leave from
-//! before the front as their results come. Whatever else happens there (a lease that ends and leaves its row where it is, a row that is
-//! due earlier) takes the front away, and the next claim passes over the class's rows one by one, once.
+//! before the front as their results come. A lease that ends with its row where it was, a row that is due earlier, and one that is held
+//! are open: before the front, and to be looked at by every claim. Where too many would be, the front is taken away, and the
+//! next claim passes over the class's rows one by one, once.
+
+use std::num::NonZeroU64;
 
 use super::class::{Class, ClassId, Classes};
 use super::lease::{Leases, Verdict};
-use super::order::{Place, Priority, place_of};
+use super::order::Place;
 use super::table::{NONE, RowId, Table};
 use super::time::Minute;
 
-/// How far claims have come in one class.
-#[derive(Clone, Copy, Default)]
+/// Open rows of a class: as many as are found and moved in next to no time.
+const MOST_OPEN: usize = 256;
+
+/// Told to each row that comes to be before a front. Of the rows of one minute, the later ones have the greater numbers.
+pub type Number = NonZeroU64;
+
+/// A row before a front that is neither leased nor in its grace.
+#[derive(Clone, Copy)]
+pub struct Open {
+    /// When it is due.
+    pub minute: Minute,
+    /// Which.
+    pub row: RowId,
+    /// See [`Number`].
+    pub number: Number,
+}
+
+impl Open {
+    fn place(&self) -> (Minute, Number) {
+        (self.minute, self.number)
+    }
+}
+
+/// How far claims have come in one class. Every claim asks this of all classes: what is seldom needed is apart.
+#[derive(Default)]
 pub struct Front {
     /// Rows before it; 0: there is no front.
     rows: u32,
@@ -21,13 +47,29 @@ pub struct Front {
     /// The last row before it in that minute, and how many there are; [`NONE`] and 0 where there is none.
     last: RowId,
     here: u32,
-    /// What the lease entries of the rows before it name, and no others.
-    stamp: u64,
-    /// The claim that has last met a row of the class which is neither leased nor could be granted.
+    /// The number of the first row that was before it: a smaller one was told by another that has been taken away.
+    begun: u64,
+    others: Option<Box<Others>>,
+}
+
+/// The open rows before a front, in order.
+#[derive(Default)]
+struct Others {
+    open: Vec<Open>,
+    /// The claim that found no room for another.
     stopped: u64,
 }
 
 impl Front {
+    /// The rows before it that are not leased, in order.
+    pub fn open(&self) -> &[Open] {
+        self.others.as_ref().map_or(&[], |others| &others.open)
+    }
+
+    fn others(&mut self) -> &mut Others {
+        self.others.get_or_insert_default()
+    }
+
     /// Where the rows behind it begin: the minute, and the row and how many of its minute are before it where it is within one.
     pub fn next(&self, table: &Table, class: &Class) -> Option<(Minute, RowId, u32)> {
         let next = if self.last == NONE { NONE } else { table.next(self.last) };
@@ -38,44 +80,131 @@ impl Front {
         class.buckets.first_from(from).map(|minute| (minute, NONE, 0))
     }
 
-    /// Rows before it.
-    pub fn rows(&self) -> u64 {
-        self.rows.into()
-    }
-
-    /// Rows before it that stand at `place` or better, at `now` ms.
-    pub fn rows_to(&self, class: &Class, priority: &Priority, place: Place, now: f64) -> u64 {
-        let counts = |minute| place_of(class, priority, minute, now) >= place;
-        if counts(self.minute) {
-            return self.rows.into();
-        }
-        // All rows of the minutes before its own are before it.
-        let (mut low, mut high) = (0, self.minute);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if counts(middle) {
-                low = middle + 1;
-            } else {
-                high = middle;
+    /// Leased rows before it that stand before the last row that a claim has looked at, or all where there was no other, that row
+    /// included. The front is that of `class`, the rows of which stand at `stands` by their minute.
+    pub fn leased_before(
+        &self,
+        class: &Class,
+        last: Option<Last>,
+        stands: impl Fn(Minute) -> Place,
+        table: &Table,
+        leases: &Leases,
+    ) -> u64 {
+        let all = u64::from(self.rows) - self.open().len() as u64;
+        // In minutes before the front's own, all rows are before it.
+        let leased_to = |end: Minute| {
+            let open = self.open().partition_point(|open| open.minute < end) as u64;
+            end.checked_sub(1).map_or(0, |minute| class.buckets.rows_to(minute)) - open
+        };
+        match last {
+            None => all,
+            Some(Last { place, open: Some(row) }) if place.age == class.age => {
+                // Those of its own minute are met one by one: most of what was claimed before it is through when it is open.
+                let (mut leased, mut at) = (leased_to(table.due(row)), row);
+                while at != NONE {
+                    leased += u64::from(leases.peek(at) == Verdict::Leased);
+                    at = table.previous(at);
+                }
+                leased
+            }
+            Some(last) if stands(self.minute) >= last.place => all,
+            Some(last) => {
+                let (mut low, mut high) = (0, self.minute);
+                while low < high {
+                    let middle = low + (high - low) / 2;
+                    if stands(middle) >= last.place {
+                        low = middle + 1;
+                    } else {
+                        high = middle;
+                    }
+                }
+                leased_to(low)
             }
         }
-        low.checked_sub(1).map_or(0, |minute| class.buckets.rows_to(minute))
     }
+
+    /// Moves on behind the next row.
+    fn pass(&mut self, row: RowId, minute: Minute, number: Number) {
+        if self.rows == 0 {
+            self.begun = number.get();
+        }
+        if self.rows == 0 || self.minute != minute {
+            (self.minute, self.here) = (minute, 0);
+        }
+        self.rows += 1;
+        self.here += 1;
+        self.last = row;
+    }
+
+    /// Whether a leased row that was told this number is before it.
+    fn has(&self, number: Number) -> bool {
+        number.get() >= self.begun
+    }
+
+    fn clear(&mut self) {
+        self.rows = 0;
+        self.others = None;
+    }
+}
+
+impl Others {
+    /// False where there is no room.
+    fn add(&mut self, open: Open) -> bool {
+        let room = self.open.len() < MOST_OPEN;
+        if room {
+            self.open.insert(self.open.partition_point(|other| other.place() < open.place()), open);
+        }
+        room
+    }
+
+    fn take(&mut self, row: RowId, minute: Minute) -> Option<Number> {
+        let from = self.open.partition_point(|open| open.minute < minute);
+        let mut here = self.open[from..].iter().take_while(|open| open.minute == minute);
+        let place = here.position(|open| open.row == row)?;
+        Some(self.open.remove(from + place).number)
+    }
+}
+
+/// The last row that a claim has looked at.
+#[derive(Clone, Copy)]
+pub struct Last {
+    /// Where it stands.
+    pub place: Place,
+    /// Which it is, where it is before its class's front.
+    pub open: Option<RowId>,
 }
 
 /// The fronts of all classes.
 #[derive(Default)]
 pub struct Fronts {
     fronts: Vec<Front>,
-    stamp: u64,
+    /// Numbers told so far.
+    numbers: u64,
     /// Claims so far.
     claims: u64,
 }
 
 impl Fronts {
-    /// The front of a class, where it has one that is not past `minute`.
-    pub fn get(&self, class: ClassId, minute: Minute) -> Option<Front> {
-        self.fronts.get(class as usize).copied().filter(|front| front.rows > 0 && front.minute <= minute)
+    /// The front of a class, where it has one.
+    pub fn get(&self, class: ClassId) -> Option<&Front> {
+        self.fronts.get(class as usize).filter(|front| front.rows > 0)
+    }
+
+    fn get_mut(&mut self, class: ClassId) -> Option<&mut Front> {
+        self.fronts.get_mut(class as usize).filter(|front| front.rows > 0)
+    }
+
+    fn enter(&mut self, class: ClassId) -> &mut Front {
+        let class = class as usize;
+        if self.fronts.len() <= class {
+            self.fronts.resize_with(class + 1, Front::default);
+        }
+        &mut self.fronts[class]
+    }
+
+    fn number(&mut self) -> Number {
+        self.numbers += 1;
+        Number::MIN.saturating_add(self.numbers)
     }
 
     /// A claim begins.
@@ -83,54 +212,66 @@ impl Fronts {
         self.claims += 1;
     }
 
-    /// Whether a class's front can move on in this claim: not where it is past `minute`, nor behind a row that stays where it is.
-    pub fn moves(&self, class: ClassId, minute: Minute) -> bool {
-        self.fronts.get(class as usize).is_none_or(|front| front.minute <= minute && front.stopped != self.claims)
+    /// Whether a class's front can move on in this claim: not behind a row that stays where it is.
+    pub fn moves(&self, class: ClassId) -> bool {
+        let others = self.get(class).and_then(|front| front.others.as_ref());
+        others.is_none_or(|others| others.stopped != self.claims)
     }
 
-    /// A row that is neither leased nor granted: the front stays before it for this claim.
-    pub fn stop(&mut self, class: ClassId) {
-        self.at(class).stopped = self.claims;
+    /// The first row behind the front, or of the class where there is none, is leased: the front moves on behind it.
+    pub fn pass(&mut self, class: ClassId, row: RowId, minute: Minute) -> Number {
+        let number = self.number();
+        self.enter(class).pass(row, minute, number);
+        number
     }
 
-    fn at(&mut self, class: ClassId) -> &mut Front {
-        let class = class as usize;
-        if self.fronts.len() <= class {
-            self.fronts.resize(class + 1, Front::default());
+    /// The first row behind the front is held: the front moves on behind it, or, where there is no room, stays before it for this claim; returns which.
+    pub fn hold(&mut self, class: ClassId, row: RowId, minute: Minute) -> bool {
+        let (number, claims) = (self.number(), self.claims);
+        let front = self.enter(class);
+        let room = front.others().add(Open { minute, row, number });
+        if room {
+            front.pass(row, minute, number);
+        } else {
+            front.others().stopped = claims;
         }
-        &mut self.fronts[class]
+        room
     }
 
-    /// Takes a class's front away.
-    pub fn reset(&mut self, class: ClassId) {
-        if let Some(front) = self.fronts.get_mut(class as usize) {
-            *front = Front::default();
+    /// An open row is leased now.
+    pub fn close(&mut self, class: ClassId, row: RowId, minute: Minute) -> Option<Number> {
+        self.get_mut(class)?.others().take(row, minute)
+    }
+
+    /// A row that was told this number is leased no more, and is where it was.
+    pub fn open(&mut self, class: ClassId, open: Open) {
+        if let Some(front) = self.get_mut(class).filter(|front| front.has(open.number))
+            && !front.others().add(open)
+        {
+            front.clear();
         }
     }
 
-    /// The first row behind the front, or of the class where there is none, is leased: the front moves on behind it. Returns what its lease entry is to name.
-    pub fn pass(&mut self, class: ClassId, row: RowId, minute: Minute) -> u64 {
-        let next = self.stamp + 1;
-        let front = self.at(class);
-        if front.rows == 0 {
-            front.stamp = next;
-        }
-        if front.minute != minute {
-            (front.minute, front.here) = (minute, 0);
+    /// A row has come to this minute, behind the others there. Returns the number that it is told where it is before a front.
+    pub fn came(&mut self, class: ClassId, row: RowId, minute: Minute, leased: bool) -> Option<Number> {
+        self.get(class).filter(|front| minute < front.minute)?;
+        let number = self.number();
+        let front = self.get_mut(class)?;
+        if !leased && !front.others().add(Open { minute, row, number }) {
+            front.clear();
+            return None;
         }
         front.rows += 1;
-        front.here += 1;
-        front.last = row;
-        let stamp = front.stamp;
-        self.stamp = self.stamp.max(stamp);
-        stamp
+        Some(number)
     }
 
-    /// A row whose lease entry named `stamp`, or 0, is about to leave its minute.
-    pub fn leave(&mut self, table: &Table, class: ClassId, row: RowId, minute: Minute, stamp: u64) {
-        let Some(front) = self.fronts.get_mut(class as usize).filter(|front| front.stamp == stamp && stamp != 0) else {
+    /// A row is about to leave its minute; `number` is the one that its lease entry has, if any.
+    pub fn leave(&mut self, table: &Table, class: ClassId, row: RowId, minute: Minute, number: Option<Number>) {
+        let Some(front) = self.get_mut(class).filter(|front| minute <= front.minute) else { return };
+        let leased = number.is_some_and(|number| front.has(number));
+        if !leased && front.others.as_mut().is_none_or(|others| others.take(row, minute).is_none()) {
             return;
-        };
+        }
         front.rows -= 1;
         if minute == front.minute {
             front.here -= 1;
@@ -138,36 +279,42 @@ impl Fronts {
                 front.last = table.previous(row);
             }
         }
-        if front.rows == 0 {
-            *front = Front::default();
-        }
     }
 
-    /// A row has come to this minute.
-    pub fn came(&mut self, class: ClassId, minute: Minute) {
-        if self.fronts.get(class as usize).is_some_and(|front| minute < front.minute) {
-            self.reset(class);
-        }
+    /// Takes all fronts away.
+    pub fn clear(&mut self) {
+        self.fronts.clear();
     }
 
     /// Bytes allocated.
     pub fn bytes(&self) -> usize {
+        let others = self.fronts.iter().filter_map(|front| front.others.as_ref());
         self.fronts.capacity() * size_of::<Front>()
+            + others.map(|others| size_of::<Others>() + others.open.capacity() * size_of::<Open>()).sum::<usize>()
     }
 
-    /// Panics where a row before a front is not leased, or not counted. For tests.
+    /// Panics where a front does not know the rows before it as they are. For tests.
     pub fn validate(&self, table: &Table, classes: &Classes, leases: &Leases) {
-        let mut named = 0;
-        for (id, class) in classes.iter() {
-            let Some(front) = self.get(id, Minute::MAX) else { continue };
-            let (mut rows, mut here, mut last) = (0, 0, NONE);
+        for (id, front) in self.fronts.iter().enumerate() {
+            if front.rows == 0 {
+                assert!(front.open().is_empty(), "front: open rows before none");
+                continue;
+            }
+            let class = classes.get(id as ClassId);
+            let mut open = front.open().iter();
+            let (mut rows, mut here, mut last, mut before) = (0, 0, NONE, None);
             let mut minute = class.buckets.first_from(0);
             while let Some(at) = minute.filter(|at| *at <= front.minute) {
                 let mut row = class.buckets.get(at).head;
                 while row != NONE && (at < front.minute || here < front.here) {
-                    assert_eq!(leases.peek(row), Verdict::Leased, "front: a row before it can be granted");
-                    assert_eq!(leases.passed(row), front.stamp, "front: a row before it is not named");
-                    rows += 1;
+                    let number = if leases.peek(row) == Verdict::Leased {
+                        leases.number(row).filter(|number| front.has(*number))
+                    } else {
+                        open.next().filter(|open| (open.minute, open.row) == (at, row)).map(|open| open.number)
+                    };
+                    let place = number.map(|number| (at, number));
+                    assert!(place > before, "front: a row before it is not known, or not in its place");
+                    (rows, before) = (rows + 1, place);
                     if at == front.minute {
                         (here, last) = (here + 1, row);
                     }
@@ -175,10 +322,12 @@ impl Fronts {
                 }
                 minute = at.checked_add(1).and_then(|from| class.buckets.first_from(from));
             }
-            assert_eq!((rows, here, last), (front.rows, front.here, front.last), "front: rows before it");
-            named += leases.rows().filter(|row| leases.passed(*row) == front.stamp).count() - rows as usize;
+            assert_eq!((rows, here, last), (front.rows, front.here, front.last), "front: where it is");
+            assert!(open.next().is_none(), "front: an open row that is not before it");
+            let told = leases.rows().filter(|row| table.class(*row) == id as ClassId);
+            let told = told.filter(|row| leases.number(*row).is_some_and(|number| front.has(number)));
+            assert_eq!(told.count() + front.open().len(), rows as usize, "front: a row behind it has a number");
         }
-        assert_eq!(named, 0, "front: a row behind it is named");
     }
 }
 
@@ -188,6 +337,7 @@ mod tests {
     use super::super::keeper::{Event, Judge, Keeper};
     use super::super::row::Row;
     use super::super::time::Now;
+    use super::MOST_OPEN;
 
     const NOW: f64 = 6e9;
     const LATER: f64 = 7e9;
@@ -196,10 +346,12 @@ mod tests {
         Now { wall: NOW + mono, mono }
     }
 
-    /// Rows before all fronts.
-    fn passed(keeper: &Keeper) -> u32 {
+    /// Rows before all fronts: leased, and open.
+    fn before(keeper: &Keeper) -> (usize, usize) {
         keeper.validate();
-        keeper.fronts.fronts.iter().map(|front| front.rows).sum()
+        keeper.fronts.fronts.iter().fold((0, 0), |(leased, open), front| {
+            (leased + front.rows as usize - front.open().len(), open + front.open().len())
+        })
     }
 
     fn put(keeper: &mut Keeper, key: &str, due: f64, from_sitemap: bool) {
@@ -207,38 +359,158 @@ mod tests {
         keeper.apply(key.as_bytes(), Event::Put(row, Judge::Rules), f64::NAN);
     }
 
+    fn url(i: u32) -> String {
+        format!("https://a.com/{i}")
+    }
+
+    fn granted(keeper: &mut Keeper, n: usize) -> Vec<String> {
+        let claim = keeper.claim(n);
+        claim.jobs.iter().map(|(key, _)| String::from_utf8_lossy(key).into_owned()).collect()
+    }
+
     #[test]
-    fn what_is_in_flight_is_before_the_fronts_until_its_result_comes_or_its_lease_ends() {
+    fn what_is_in_flight_is_before_the_fronts_until_its_result_comes() {
         let mut keeper = Keeper::new(Config::default(), at(0.0));
         for i in 0..60 {
-            put(&mut keeper, &format!("https://a.com/{i}"), NOW - f64::from(i % 5) * 60_000.0, i % 3 == 0);
+            put(&mut keeper, &url(i), NOW - f64::from(i % 5) * 60_000.0, i % 3 == 0);
         }
         let first = keeper.claim(25);
-        assert_eq!((first.tokens.len(), first.skipped_leased, passed(&keeper)), (25, 0, 25));
+        assert_eq!((first.tokens.len(), first.skipped_leased, before(&keeper)), (25, 0, (25, 0)));
         let second = keeper.claim(10);
-        assert_eq!((second.skipped_leased, passed(&keeper)), (25, 35));
+        assert_eq!((second.skipped_leased, before(&keeper)), (25, (35, 0)));
         assert_eq!((keeper.top(5).skipped_leased, keeper.top(0).skipped_leased), (35, 0));
         // What stands before the last row looked at is counted, and no more of what is in flight.
         put(&mut keeper, "https://a.com/urgent", NOW - 6e7, true);
+        assert_eq!(before(&keeper), (35, 1));
         assert_eq!((keeper.top(1).skipped_leased, keeper.top(2).skipped_leased), (0, 35));
         put(&mut keeper, "https://a.com/urgent", LATER, true);
 
         let keys: Vec<Vec<u8>> = first.jobs.iter().map(|(key, _)| key.to_vec()).collect();
         for (key, token) in keys.iter().zip(&first.tokens) {
-            let before = keeper.claim(1).skipped_leased;
+            let skipped = keeper.claim(1).skipped_leased;
             keeper.apply(key, Event::Put(Row::due_at(LATER), Judge::Rules), f64::NAN);
             keeper.release(key, Some(*token));
-            assert_eq!(keeper.top(1).skipped_leased, before, "one granted, one done");
-            keeper.validate();
+            assert_eq!(keeper.top(1).skipped_leased, skipped, "one granted, one done");
+            before(&keeper);
         }
-        let lease = keeper.config().leases.lease_ms;
-        keeper.advance(at(lease));
-        assert_eq!(passed(&keeper), 0, "all leases have ended");
-        assert_eq!(keeper.claim(1).skipped_leased, 0);
         // A clock that is put back: what is in flight is not due.
-        keeper.advance(Now { wall: NOW - 120_000.0, mono: lease + 1.0 });
-        passed(&keeper);
+        keeper.advance(Now { wall: NOW - 120_000.0, mono: 1.0 });
+        assert_eq!(before(&keeper), (0, 0));
         keeper.claim(3);
-        passed(&keeper);
+        before(&keeper);
+    }
+
+    #[test]
+    fn rows_whose_lease_has_ended_are_granted_first_and_in_their_order() {
+        let mut keeper = Keeper::new(Config::default(), at(0.0));
+        for i in 0..12 {
+            put(&mut keeper, &url(i), NOW - f64::from(i / 6) * 60_000.0, false);
+        }
+        let first = keeper.claim(4);
+        assert_eq!(granted(&mut keeper, 4), [10, 11, 0, 1].map(url));
+        // Two of the first four come back, in another order than theirs.
+        let lease = keeper.config().leases.lease_ms;
+        for i in [1, 3] {
+            keeper.extend(first.tokens[i], Some(lease * 3.0));
+        }
+        keeper.extend(first.tokens[0], Some(lease * 1.5));
+        keeper.advance(at(lease));
+        // The second four and one of the first.
+        assert_eq!(before(&keeper), (3, 5));
+        keeper.advance(at(lease * 1.5));
+        assert_eq!(before(&keeper), (2, 6));
+        assert_eq!(keeper.top(1).skipped_leased, 0);
+        assert_eq!(keeper.top(2).skipped_leased, 1);
+        let claim = keeper.claim(2);
+        assert_eq!(claim.skipped_leased, 1);
+        let keys: Vec<_> = claim.jobs.iter().map(|(key, _)| key.to_vec()).collect();
+        assert_eq!(keys, [6, 8].map(|i| url(i).into_bytes()));
+        assert_eq!((before(&keeper), keeper.top(1).skipped_leased), ((4, 4), 4));
+        // One that is open is rescheduled, another goes.
+        put(&mut keeper, &url(10), LATER, false);
+        keeper.apply(url(0).as_bytes(), Event::Gone, f64::NAN);
+        assert_eq!(before(&keeper), (4, 2));
+        assert_eq!(granted(&mut keeper, 9), [11, 1, 2, 3, 4, 5].map(url));
+    }
+
+    #[test]
+    fn what_is_due_earlier_than_a_front_is_granted_in_its_place() {
+        let mut keeper = Keeper::new(Config::default(), at(0.0));
+        for i in 0..6 {
+            put(&mut keeper, &url(i), NOW - f64::from(i % 3) * 60_000.0, false);
+        }
+        assert_eq!(granted(&mut keeper, 5), [2, 5, 1, 4, 0].map(url));
+        put(&mut keeper, &url(6), NOW - 60_000.0, false);
+        put(&mut keeper, &url(7), NOW - 120_000.0, false);
+        // One in flight is due earlier than it was, and stays in flight.
+        put(&mut keeper, &url(4), NOW - 120_000.0, false);
+        assert_eq!(before(&keeper), (5, 2));
+        assert_eq!(granted(&mut keeper, 9), [7, 6, 3].map(url));
+        assert_eq!((before(&keeper), keeper.top(1).skipped_leased), ((8, 0), 8));
+    }
+
+    #[test]
+    fn a_key_without_a_row_that_is_in_flight_is_so_when_its_row_is_back() {
+        let mut keeper = Keeper::new(Config::default(), at(0.0));
+        for i in 0..6 {
+            put(&mut keeper, &url(i), NOW - f64::from(i % 2) * 60_000.0, false);
+        }
+        assert_eq!(granted(&mut keeper, 4), [1, 3, 5, 0].map(url));
+        keeper.apply(url(3).as_bytes(), Event::Gone, f64::NAN);
+        assert_eq!(before(&keeper), (3, 0));
+        put(&mut keeper, &url(3), NOW - 60_000.0, false);
+        assert_eq!(before(&keeper), (4, 0));
+        assert_eq!(granted(&mut keeper, 9), [2, 4].map(url));
+    }
+
+    #[test]
+    fn held_rows_do_not_stop_a_front_but_where_they_are_too_many() {
+        let mut keeper = Keeper::new(Config::default(), at(0.0));
+        for i in 0..400 {
+            put(&mut keeper, &url(i), NOW - 60_000.0, false);
+        }
+        let settings = keeper.config().leases;
+        let mut mono = 0.0;
+        for _ in 0..=settings.miss_limit {
+            assert_eq!(keeper.claim(10).tokens.len(), 10);
+            mono += settings.lease_ms;
+            keeper.advance(at(mono));
+        }
+        let claim = keeper.claim(20);
+        assert_eq!((claim.held.len(), claim.tokens.len(), before(&keeper)), (10, 20, (20, 10)));
+        let claim = keeper.claim(20);
+        assert_eq!((claim.held.len(), claim.skipped_leased, before(&keeper)), (10, 20, (40, 10)));
+
+        for _ in 0..=settings.miss_limit {
+            mono += settings.lease_ms * 2.0;
+            keeper.advance(at(mono));
+            keeper.claim(390);
+        }
+        mono += settings.lease_ms;
+        keeper.advance(at(mono));
+        let claim = keeper.claim(400);
+        let held = keeper.leases.held() as usize;
+        assert!(held > MOST_OPEN && claim.tokens.len() + held == 400, "{held} held");
+        assert_eq!(before(&keeper).1, MOST_OPEN);
+        let again = keeper.claim(400);
+        assert_eq!((again.tokens.len(), again.skipped_leased), (0, claim.tokens.len() as u64));
+        before(&keeper);
+    }
+
+    #[test]
+    fn where_too_many_leases_end_at_once_the_front_is_begun_anew() {
+        let mut keeper = Keeper::new(Config::default(), at(0.0));
+        for i in 0..1_000 {
+            put(&mut keeper, &url(i), NOW, false);
+        }
+        assert_eq!(keeper.claim(MOST_OPEN * 2).tokens.len(), MOST_OPEN * 2);
+        let lease = keeper.config().leases.lease_ms;
+        keeper.advance(at(lease / 2.0));
+        assert_eq!(keeper.claim(100).skipped_leased, MOST_OPEN as u64 * 2);
+        assert_eq!(before(&keeper), (MOST_OPEN * 2 + 100, 0));
+        keeper.advance(at(lease));
+        assert_eq!(before(&keeper), (0, 0));
+        let all = keeper.claim(1_000);
+        assert_eq!((all.tokens.len(), all.skipped_leased, before(&keeper)), (900, 100, (1_000, 0)));
     }
 }

@@ -13,10 +13,10 @@ use super::codec::Codec;
 use super::config::{Config, Patch};
 use super::counts::MinuteCounts;
 use super::flow::Flow;
-use super::front::Fronts;
+use super::front::{Fronts, Open};
 use super::key::KeyHasher;
 use super::late::Unheard;
-use super::lease::Leases;
+use super::lease::{Leases, Verdict};
 use super::owner::Ring;
 use super::pulse::Pulse;
 use super::route::{Devices, InvalidRule, Routes};
@@ -306,6 +306,8 @@ impl Keeper {
             self.began = self.began.min(minute);
             self.due -= self.counts.between(minute + 1, self.minute);
             self.flow.trim(minute);
+            // They may be in minutes that are yet to come.
+            self.fronts.clear();
         }
         self.minute = minute;
         self.now = Now { wall: now.wall, mono: now.mono.max(self.now.mono) };
@@ -331,8 +333,8 @@ impl Keeper {
 
     /// Rows whose lease entry has gone lose their flag. Must follow every call that may drop an entry, before any row is removed.
     pub(super) fn take_off_notes(&mut self) {
-        for row in self.leases.take_ended() {
-            self.fronts.reset(self.table.class(row));
+        for (row, number) in self.leases.take_ended() {
+            self.fronts.open(self.table.class(row), Open { minute: self.table.due(row), row, number });
         }
         if self.leases.any_dropped() {
             for row in self.leases.take_dropped() {
@@ -455,7 +457,12 @@ impl Keeper {
 
     /// Links a row into its class.
     fn link(&mut self, row: RowId, class: ClassId, minute: Minute) {
-        self.fronts.came(class, minute);
+        let leased = self.table.noted(row) && self.leases.peek(row) == Verdict::Leased;
+        if let Some(number) = self.fronts.came(class, row, minute, leased)
+            && leased
+        {
+            self.leases.set_number(row, Some(number));
+        }
         let entered = self.classes.get_mut(class);
         entered.rows += 1;
         entered.buckets.push(&mut self.table, row, minute);
@@ -468,10 +475,8 @@ impl Keeper {
         {
             reclassify.row = self.table.next(row);
         }
-        if self.table.noted(row) {
-            let front = self.leases.pass(row, 0);
-            self.fronts.leave(&self.table, class, row, minute, front);
-        }
+        let number = if self.table.noted(row) { self.leases.set_number(row, None) } else { None };
+        self.fronts.leave(&self.table, class, row, minute, number);
         let left = self.classes.get_mut(class);
         left.rows -= 1;
         left.buckets.unlink(&mut self.table, row, minute);
@@ -574,9 +579,6 @@ impl Keeper {
         }
         let unseen = self.walk.as_mut().is_some_and(Walk::row_added);
         self.table.set_mark(row, self.parity, if unseen { Mark::Unseen } else { Mark::Seen });
-        self.link(row, class, minute);
-        self.classes.refresh(class, minute);
-        self.count_in(minute);
         if self.leases.any_orphans() {
             let noted = match key {
                 NewKey::Plain(key) => self.leases.came(row, key),
@@ -586,6 +588,9 @@ impl Keeper {
                 self.table.set_noted(row, true);
             }
         }
+        self.link(row, class, minute);
+        self.classes.refresh(class, minute);
+        self.count_in(minute);
         // Still being read: an event from here on must be noticed all the same.
         if self.watch.stop_unkept(hash) {
             self.table.set_watched(row, true);

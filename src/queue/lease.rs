@@ -10,6 +10,7 @@ use std::collections::{BinaryHeap, HashMap};
 
 use ahash::RandomState;
 
+use super::front::Number;
 use super::table::{NONE, RowId};
 use super::time::{Minute, Now};
 use super::watch::Touch;
@@ -79,8 +80,8 @@ struct Entry {
     until: f64,
     /// Tells a timer whether it is still meant.
     stamp: u32,
-    /// The front before which the row is: see [`super::front`]; 0 where it is before none.
-    passed: u64,
+    /// What the row was told when it came to be before a front: see [`super::front`].
+    number: Option<Number>,
 }
 
 /// A row to be granted.
@@ -91,8 +92,8 @@ pub struct Granted {
     pub noted: bool,
     /// Its due minute.
     pub due: Minute,
-    /// See [`Leases::pass`].
-    pub front: u64,
+    /// See [`Leases::set_number`].
+    pub number: Option<Number>,
 }
 
 /// How a release ended.
@@ -172,8 +173,8 @@ pub struct Leases {
     counts: LeaseCounts,
     /// Rows whose entry has gone, for the owner to take their flag off.
     dropped: Vec<RowId>,
-    /// Rows before a front that can be granted from now on, for the owner to take the front away.
-    ended: Vec<RowId>,
+    /// Rows that had a number and are leased no more, for the owner to tell their front.
+    ended: Vec<(RowId, Number)>,
 }
 
 impl Leases {
@@ -202,20 +203,20 @@ impl Leases {
         !self.dropped.is_empty()
     }
 
-    /// Rows before a front whose lease has ended since this was last asked: the front of their class is to be taken away.
-    pub fn take_ended(&mut self) -> Vec<RowId> {
+    /// Rows with a number whose lease or grace has ended since this was last asked.
+    pub fn take_ended(&mut self) -> Vec<(RowId, Number)> {
         std::mem::take(&mut self.ended)
     }
 
-    /// Notes the front before which a leased row is, 0 where it is before none. Returns the one before which it was.
-    pub fn pass(&mut self, row: RowId, front: u64) -> u64 {
-        let Some(&id) = self.by_row.get(&row) else { return 0 };
-        std::mem::replace(&mut self.entry(id).passed, front)
+    /// Notes what a leased row is told when it comes to be before a front. Returns what it was told before.
+    pub fn set_number(&mut self, row: RowId, number: Option<Number>) -> Option<Number> {
+        let id = *self.by_row.get(&row)?;
+        std::mem::replace(&mut self.entry(id).number, number)
     }
 
-    /// The front before which a row is; 0 where it is before none.
-    pub fn passed(&self, row: RowId) -> u64 {
-        self.by_row.get(&row).map_or(0, |id| self.entries[*id as usize].passed)
+    /// What a leased row was told when it came to be before a front. For tests.
+    pub fn number(&self, row: RowId) -> Option<Number> {
+        self.entries[*self.by_row.get(&row)? as usize].number
     }
 
     /// Bytes allocated.
@@ -225,7 +226,8 @@ impl Leases {
             + (self.by_row.capacity() * 9 + self.orphans.capacity() * 25 + self.by_token.capacity() * 17) * 8 / 7
             + self.orphans.keys().map(|key| key.len() * 2).sum::<usize>()
             + self.timers.capacity() * 16
-            + (self.dropped.capacity() + self.ended.capacity()) * 4
+            + self.dropped.capacity() * 4
+            + self.ended.capacity() * size_of::<(RowId, Number)>()
     }
 
     fn entry(&mut self, id: u32) -> &mut Entry {
@@ -245,9 +247,10 @@ impl Leases {
         if entry.state == State::Leased {
             self.by_token.remove(&entry.token);
         }
-        if entry.passed != 0 && !matches!(state, State::Leased | State::Grace) {
-            entry.passed = 0;
-            self.ended.push(entry.row);
+        if !matches!(state, State::Leased | State::Grace)
+            && let Some(number) = entry.number.take()
+        {
+            self.ended.push((entry.row, number));
         }
         entry.state = state;
         entry.until = until;
@@ -285,7 +288,7 @@ impl Leases {
             walks: 0,
             until: 0.0,
             stamp: 0,
-            passed: 0,
+            number: None,
         };
         let id = match self.free.pop() {
             Some(id) => {
@@ -397,7 +400,7 @@ impl Leases {
 
     /// Grants a row that [`Self::consider`] found grantable. `walks` is how many walks have begun so far.
     pub fn grant(&mut self, row: Granted, settings: &LeaseSettings, walks: u64, now: Now) -> Lease {
-        let Granted { row, noted, due, front } = row;
+        let Granted { row, noted, due, number } = row;
         let known = if noted { self.by_row.get(&row).copied() } else { None };
         let id = known.unwrap_or_else(|| self.make(row));
         // Tokens begin at the clock's reading, so that a result from before a restart names no lease of after it; but
@@ -413,7 +416,7 @@ impl Leases {
         entry.touched = Touch::None;
         entry.expired = false;
         entry.memory.hold_served = false;
-        entry.passed = front;
+        entry.number = number;
         self.enter(id, State::Leased, until);
         self.counts.granted += 1;
         Lease { token, granted_at: now.wall, until }

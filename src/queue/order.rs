@@ -6,7 +6,8 @@ use std::collections::binary_heap::PeekMut;
 
 use super::class::{Class, ClassId, ClassKey, Classes};
 use super::follow::{ABREAST, Chain, follow};
-use super::front::{Front, Fronts};
+use super::front::{Fronts, Last, Open};
+use super::lease::Leases;
 use super::table::{NONE, RowId, Table};
 use super::time::{Minute, start_of};
 
@@ -106,11 +107,16 @@ const USUAL_CLASSES: usize = 64;
 /// Buckets listed at once: likewise.
 const USUAL_GROUPS: usize = 64;
 
+/// The next bucket of a class. Open rows before a front are buckets of one row each, and come first.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Head {
     place: Place,
     class: ClassId,
-    /// Where a front is within the bucket: the row behind it, and how many are before it.
+    /// The open rows that are left, by their places in [`Merge::open`].
+    open: u32,
+    open_end: u32,
+    /// The first minute behind the front, where it is due; within it, the row behind the front and how many are before that.
+    minute: Option<Minute>,
     start: RowId,
     before: u32,
 }
@@ -119,6 +125,7 @@ struct Head {
 struct Rest {
     place: Place,
     class: ClassId,
+    open: bool,
     row: RowId,
     rows: usize,
 }
@@ -129,8 +136,17 @@ pub struct Group {
     pub place: Place,
     /// Their class.
     pub class: ClassId,
+    /// It is an open row, before the front of its class.
+    pub open: bool,
     first: RowId,
     rows: usize,
+}
+
+impl Group {
+    /// As what was looked at last.
+    pub fn last(&self) -> Last {
+        Last { place: self.place, open: self.open.then_some(self.first) }
+    }
 }
 
 /// Due rows, best first.
@@ -163,12 +179,11 @@ pub struct Merge<'a> {
     minute: Minute,
     heads: BinaryHeap<Head>,
     rest: Option<Rest>,
-    /// The fronts behind which it began.
-    fronts: Vec<(ClassId, Front)>,
+    open: Vec<Open>,
 }
 
 impl<'a> Merge<'a> {
-    /// The rows due in `minute` or before, at `now` ms, that are behind the fronts of their classes.
+    /// The rows due in `minute` or before, at `now` ms, but for those that are leased and before the fronts of their classes.
     pub fn new(
         table: &'a Table,
         classes: &'a Classes,
@@ -178,52 +193,71 @@ impl<'a> Merge<'a> {
         minute: Minute,
     ) -> Self {
         let mut heads = Vec::with_capacity(classes.len().min(USUAL_CLASSES));
-        let mut behind = Vec::new();
+        let mut open = Vec::new();
         for (id, first) in classes.due_by(minute) {
             let class = classes.get(id);
-            let (first, start, before) = match fronts.get(id, minute) {
-                None => (first, NONE, 0),
-                Some(front) => {
-                    behind.push((id, front));
-                    match front.next(table, class) {
-                        Some(next) if next.0 <= minute => next,
-                        _ => continue,
-                    }
-                }
+            let mut head = Head {
+                place: place_of(class, priority, first, now),
+                class: id,
+                open: open.len() as u32,
+                open_end: open.len() as u32,
+                minute: Some(first),
+                start: NONE,
+                before: 0,
             };
-            heads.push(Head { place: place_of(class, priority, first, now), class: id, start, before });
+            if let Some(front) = fronts.get(id) {
+                open.extend_from_slice(front.open());
+                head.open_end = open.len() as u32;
+                let next = front.next(table, class).filter(|next| next.0 <= minute);
+                head.minute = next.map(|next| next.0);
+                (head.start, head.before) = next.map_or((NONE, 0), |next| (next.1, next.2));
+                let Some(first) = front.open().first().map(|open| open.minute).or(head.minute) else { continue };
+                head.place = place_of(class, priority, first, now);
+            }
+            heads.push(head);
         }
         let heads = BinaryHeap::from(heads);
         // Read ahead, so that the waits overlap: the best are among the first of a heap.
         let first = heads.iter().take(ABREAST).map(|head| classes.get(head.class).buckets.get(head.place.minute).head);
         std::hint::black_box(first.fold(0, |read, row| read ^ row));
-        Merge { table, classes, priority, now, minute, heads, rest: None, fronts: behind }
+        Merge { table, classes, priority, now, minute, heads, rest: None, open }
     }
 
     /// The next bucket. The next one of its class takes its place.
     fn bucket(&mut self) -> Option<Rest> {
         let mut top = self.heads.peek_mut()?;
-        let (place, class, before) = (top.place, top.class, top.before);
-        let start = std::mem::replace(&mut top.start, NONE);
-        top.before = 0;
-        let buckets = &self.classes.get(class).buckets;
-        let bucket = buckets.get(place.minute);
-        let next = place.minute.checked_add(1).and_then(|from| buckets.first_from(from));
-        match next.filter(|next| *next <= self.minute) {
+        let (place, class) = (top.place, top.class);
+        let (rest, next) = if top.open < top.open_end {
+            let row = self.open[top.open as usize].row;
+            top.open += 1;
+            let next = if top.open < top.open_end { Some(self.open[top.open as usize].minute) } else { top.minute };
+            (Rest { place, class, open: true, row, rows: 1 }, next)
+        } else {
+            let buckets = &self.classes.get(class).buckets;
+            let bucket = buckets.get(place.minute);
+            let start = std::mem::replace(&mut top.start, NONE);
+            let before = std::mem::take(&mut top.before);
+            let next = place.minute.checked_add(1).and_then(|from| buckets.first_from(from));
+            let row = if start == NONE { bucket.head } else { start };
+            let rest = Rest { place, class, open: false, row, rows: (bucket.rows - before) as usize };
+            (rest, next.filter(|next| *next <= self.minute))
+        };
+        match next {
             Some(next) => top.place = place_of(self.classes.get(class), self.priority, next, self.now),
             None => drop(PeekMut::pop(top)),
         }
-        let row = if start == NONE { bucket.head } else { start };
-        Some(Rest { place, class, row, rows: (bucket.rows - before) as usize })
+        Some(rest)
     }
 
-    /// Rows before the fronts that stand before the last row looked at, or all where there was no other.
-    pub fn passed_over(&self, last: Option<Place>) -> u64 {
-        let passed = self.fronts.iter().map(|(id, front)| match last {
-            Some(place) => front.rows_to(self.classes.get(*id), self.priority, place, self.now),
-            None => front.rows(),
+    /// Leased rows before the fronts that stand before the last row looked at, or all where there was no other.
+    pub fn leased_before(&self, fronts: &Fronts, leases: &Leases, last: Option<Last>) -> u64 {
+        let fronts = self.classes.due_by(self.minute).filter_map(|(id, _)| Some((id, fronts.get(id)?)));
+        let leased = fronts.map(|(id, front)| {
+            let class = self.classes.get(id);
+            let stands = |minute| place_of(class, self.priority, minute, self.now);
+            front.leased_before(class, last, stands, self.table, leases)
         });
-        passed.sum()
+        leased.sum()
     }
 
     /// Lists the next rows, `most` of them at most; none at the end.
@@ -237,7 +271,8 @@ impl<'a> Merge<'a> {
             && let Some(mut bucket) = self.rest.take().or_else(|| self.bucket())
         {
             let some = wanted.min(bucket.rows);
-            groups.push(Group { place: bucket.place, class: bucket.class, first: bucket.row, rows: some });
+            let Rest { place, class, open, row: first, .. } = bucket;
+            groups.push(Group { place, class, open, first, rows: some });
             wanted -= some;
             bucket.rows -= some;
             if bucket.rows > 0 {
