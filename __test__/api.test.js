@@ -1265,6 +1265,21 @@ describe('walks, head checks and repairs', () => {
     assert.equal(awaiting(), 1, 'the walk that was under way has seen it');
   });
 
+  test('a key that could not be read twice is handed out again once', () => {
+    const keeper = manual();
+    keeper.applyAll([put('page', LATER)]);
+    assert.deepEqual(keeper.beginWalk('verify').end().suspects, ['page']);
+    keeper.readFailed('page');
+    keeper.setNow(START + MINUTE / 2);
+    keeper.readFailed('page');
+    assert.deepEqual(keeper.headCheck(), []);
+    keeper.setNow(START + MINUTE);
+    assert.deepEqual(keeper.headCheck(), ['page']);
+    keeper.repair('page', LATER);
+    keeper.setNow(START + 2 * MINUTE);
+    assert.deepEqual([keeper.headCheck(), trustOf(keeper).awaitingRead], [[], 0]);
+  });
+
   test('off the calling thread a walk begins and ends the same, its suspects handed out bit by bit', async () => {
     const keeper = manual();
     keeper.applyAll(Array.from({ length: 10 }, (_, i) => put(`gone ${i}`)));

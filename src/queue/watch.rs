@@ -29,8 +29,6 @@ struct Failed {
     key: Box<[u8]>,
     /// When it is to be read again.
     again_at: f64,
-    /// How many walks had begun.
-    walks: u64,
 }
 
 /// Keys that wait to be read, and keys that are being read. Kept rows being read carry a flag in their record; keys
@@ -39,8 +37,10 @@ struct Failed {
 pub struct Watch {
     flagged: VecDeque<Box<[u8]>>,
     is_flagged: HashSet<u64>,
-    /// Keys that could not be read.
+    /// Keys that could not be read, each once.
     failed: VecDeque<Failed>,
+    /// How many walks had begun when each last could not.
+    is_failed: ByHash<u64>,
     /// Being read, and no row is kept for it; when it was handed out.
     unkept: ByHash<f64>,
     /// Was being read when something touched it; when that was.
@@ -69,6 +69,7 @@ impl Watch {
     /// The next flagged key: it is being read now.
     pub fn next_flagged(&mut self, mono: f64, hash: impl Fn(&[u8]) -> u64) -> Option<Box<[u8]>> {
         while let Some(failed) = self.failed.pop_front_if(|failed| failed.again_at <= mono) {
+            self.is_failed.remove(&failed.hash);
             self.flag(failed.hash, &failed.key);
         }
         let key = self.flagged.pop_front()?;
@@ -79,7 +80,8 @@ impl Watch {
         Some(key)
     }
 
-    /// A key that was handed out to be read could not be: where it must be read, it will be handed out again in a minute.
+    /// A key that was handed out to be read could not be: where it must be read, it will be handed out again in a minute, or when that
+    /// was said of it already.
     pub fn failed(&mut self, hash: u64, key: &[u8], mono: f64) {
         self.unkept.remove(&hash);
         self.touched.remove(&hash);
@@ -87,11 +89,13 @@ impl Watch {
         if !must || self.is_flagged.contains(&hash) {
             return;
         }
-        if self.failed.len() >= MOST_FLAGGED {
+        if let Some(walks) = self.is_failed.get_mut(&hash) {
+            *walks = self.walks;
+        } else if self.failed.len() >= MOST_FLAGGED {
             self.lost = Some(self.walks);
         } else {
-            let again_at = mono + CHECK_EVERY_MS;
-            self.failed.push_back(Failed { hash, key: key.into(), again_at, walks: self.walks });
+            self.is_failed.insert(hash, self.walks);
+            self.failed.push_back(Failed { hash, key: key.into(), again_at: mono + CHECK_EVERY_MS });
         }
     }
 
@@ -164,11 +168,10 @@ impl Watch {
     /// Keys that must be read and have not been: suspects, and those flagged, being read since they were, or not to be read. One that is
     /// several of these is one.
     pub fn unread(&self) -> usize {
-        let failed: ByHash<()> = self.failed.iter().map(|failed| (failed.hash, ())).collect();
         let being_read = self.by_flag.keys().filter(|hash| !self.suspects.contains_key(hash));
         let read_or_suspect = |hash: &u64| self.suspects.contains_key(hash) || self.by_flag.contains_key(hash);
         let flagged = self.is_flagged.iter().filter(|hash| !read_or_suspect(hash));
-        let failed = failed.keys().filter(|hash| !read_or_suspect(hash) && !self.is_flagged.contains(hash));
+        let failed = self.is_failed.keys().filter(|hash| !read_or_suspect(hash) && !self.is_flagged.contains(hash));
         self.suspects.len() + being_read.count() + flagged.count() + failed.count()
     }
 
@@ -191,7 +194,8 @@ impl Watch {
     pub fn walked(&mut self, walks: u64) {
         self.lost = self.lost.filter(|lost| *lost >= walks);
         self.by_flag.retain(|_, (_, _, before)| *before >= walks);
-        self.failed.retain(|failed| failed.walks >= walks);
+        self.is_failed.retain(|_, before| *before >= walks);
+        self.failed.retain(|failed| self.is_failed.contains_key(&failed.hash));
     }
 
     /// Forgets what nobody will answer any more.
@@ -211,6 +215,7 @@ impl Watch {
     pub fn bytes(&self) -> usize {
         let maps = [&self.unkept, &self.suspects, &self.checked];
         maps.iter().map(|map| map.capacity() * 20).sum::<usize>()
+            + self.is_failed.capacity() * 20
             + self.touched.capacity() * 28
             + self.by_flag.capacity() * 41
             + self.is_flagged.capacity() * 10

@@ -1493,7 +1493,12 @@ impl Model {
         let must = self.by_flag.remove(&key).is_some() | self.suspects.contains_key(&key);
         if must && !self.to_read.contains(&key) {
             self.failures += 1;
-            self.failed.push_back(Failed { number: self.failures, again_at: self.now.mono + MINUTE, key });
+            match self.failed.iter_mut().find(|failed| failed.key == key) {
+                Some(failed) => failed.number = self.failures,
+                None => {
+                    self.failed.push_back(Failed { number: self.failures, again_at: self.now.mono + MINUTE, key });
+                }
+            }
         }
     }
 
