@@ -3,7 +3,7 @@
 use super::class::ClassKey;
 use super::keeper::{Changed, Judge, Keeper, Kind, Reader, WARMED};
 use super::lease::{Granted, Released, Token, Verdict};
-use super::order::{Listed, Merge, Place};
+use super::order::{Listed, Merge, Place, Side};
 use super::row::Row;
 use super::table::{NONE, RowId, Table};
 use super::time::{Minute, start_of};
@@ -198,7 +198,7 @@ impl Keeper {
         let mut merge = Merge::new(table, classes, fronts, &config.priority, now.wall, minute);
         let mut listed = Listed::default();
         let mut last = None;
-        // Leased rows that come to be before their fronts.
+        // Rows that come to be leased and before a front which there was.
         let mut passed = 0;
         'listing: while granted.len() < n {
             merge.list((n - granted.len()).min(LISTED), &mut listed);
@@ -208,8 +208,9 @@ impl Keeper {
             }
             for (group, rows) in listed.groups() {
                 let (class, place) = (&classes.get(group.class).key, group.place);
+                let fronted = u64::from(group.side != Side::NoFront);
                 last = Some(group.last());
-                let mut moves = !group.open && fronts.moves(group.class);
+                let mut moves = group.side != Side::Before && fronts.moves(group.class);
                 for &row in rows {
                     let noted = table.noted(row);
                     match if noted { leases.peek(row) } else { Verdict::Grantable } {
@@ -217,7 +218,7 @@ impl Keeper {
                             claim.skipped_leased += 1;
                             if moves {
                                 leases.set_number(row, Some(fronts.pass(group.class, row, place.minute)));
-                                passed += 1;
+                                passed += fronted;
                             }
                             continue;
                         }
@@ -240,11 +241,11 @@ impl Keeper {
                         moves = moves && fronts.hold(group.class, row, place.minute);
                         continue;
                     }
-                    let number = match group.open {
-                        true => fronts.close(group.class, row, place.minute),
-                        false => moves.then(|| fronts.pass(group.class, row, place.minute)),
+                    let number = match group.side {
+                        Side::Before => fronts.close(group.class, row, place.minute),
+                        _ => moves.then(|| fronts.pass(group.class, row, place.minute)),
                     };
-                    passed += u64::from(number.is_some());
+                    passed += number.map_or(0, |_| fronted);
                     let grant = Granted { row, noted, due: place.minute, number };
                     claim.tokens.push(leases.grant(grant, &settings, walks, now).token);
                     claim.jobs.push(table, row, class, place);

@@ -107,25 +107,44 @@ const USUAL_CLASSES: usize = 64;
 /// Buckets listed at once: likewise.
 const USUAL_GROUPS: usize = 64;
 
-/// The next bucket of a class. Open rows before a front are buckets of one row each, and come first.
+/// Where the next rows of a class stand.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Head {
     place: Place,
     class: ClassId,
-    /// The open rows that are left, by their places in [`Merge::open`].
-    open: u32,
-    open_end: u32,
-    /// The first minute behind the front, where it is due; within it, the row behind the front and how many are before that.
-    minute: Option<Minute>,
-    start: RowId,
-    before: u32,
+}
+
+/// A class that has a front: what is left of the open rows before it, and where those behind it begin, if they are due: the minute, and
+/// the row and how many of its minute are before the front where it is within one.
+struct Fronted {
+    class: ClassId,
+    open: std::vec::IntoIter<Open>,
+    behind: Option<(Minute, RowId, u32)>,
+}
+
+impl Fronted {
+    /// The minute of its next row.
+    fn minute(&self) -> Option<Minute> {
+        self.open.as_slice().first().map(|open| open.minute).or(self.behind.map(|behind| behind.0))
+    }
+}
+
+/// Where rows are as to the front of their class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// There was none.
+    NoFront,
+    /// An open row, before it.
+    Before,
+    /// Behind it.
+    Behind,
 }
 
 /// The bucket under way: where its rows stand, the next of them, and how many there are.
 struct Rest {
     place: Place,
     class: ClassId,
-    open: bool,
+    side: Side,
     row: RowId,
     rows: usize,
 }
@@ -136,8 +155,8 @@ pub struct Group {
     pub place: Place,
     /// Their class.
     pub class: ClassId,
-    /// It is an open row, before the front of its class.
-    pub open: bool,
+    /// Where they are as to the front that there was when the merge began.
+    pub side: Side,
     first: RowId,
     rows: usize,
 }
@@ -145,7 +164,7 @@ pub struct Group {
 impl Group {
     /// As what was looked at last.
     pub fn last(&self) -> Last {
-        Last { place: self.place, open: self.open.then_some(self.first) }
+        Last { place: self.place, open: (self.side == Side::Before).then_some(self.first) }
     }
 }
 
@@ -179,7 +198,8 @@ pub struct Merge<'a> {
     minute: Minute,
     heads: BinaryHeap<Head>,
     rest: Option<Rest>,
-    open: Vec<Open>,
+    /// Classes that have a front, by their numbers.
+    fronted: Vec<Fronted>,
 }
 
 impl<'a> Merge<'a> {
@@ -193,54 +213,49 @@ impl<'a> Merge<'a> {
         minute: Minute,
     ) -> Self {
         let mut heads = Vec::with_capacity(classes.len().min(USUAL_CLASSES));
-        let mut open = Vec::new();
-        for (id, first) in classes.due_by(minute) {
+        let mut fronted = Vec::new();
+        for (id, mut first) in classes.due_by(minute) {
             let class = classes.get(id);
-            let mut head = Head {
-                place: place_of(class, priority, first, now),
-                class: id,
-                open: open.len() as u32,
-                open_end: open.len() as u32,
-                minute: Some(first),
-                start: NONE,
-                before: 0,
-            };
             if let Some(front) = fronts.get(id) {
-                open.extend_from_slice(front.open());
-                head.open_end = open.len() as u32;
-                let next = front.next(table, class).filter(|next| next.0 <= minute);
-                head.minute = next.map(|next| next.0);
-                (head.start, head.before) = next.map_or((NONE, 0), |next| (next.1, next.2));
-                let Some(first) = front.open().first().map(|open| open.minute).or(head.minute) else { continue };
-                head.place = place_of(class, priority, first, now);
+                let behind = front.next(table, class).filter(|next| next.0 <= minute);
+                let next = Fronted { class: id, open: front.open().to_vec().into_iter(), behind };
+                let minute = next.minute();
+                fronted.push(next);
+                match minute {
+                    Some(minute) => first = minute,
+                    None => continue,
+                }
             }
-            heads.push(head);
+            heads.push(Head { place: place_of(class, priority, first, now), class: id });
         }
         let heads = BinaryHeap::from(heads);
         // Read ahead, so that the waits overlap: the best are among the first of a heap.
         let first = heads.iter().take(ABREAST).map(|head| classes.get(head.class).buckets.get(head.place.minute).head);
         std::hint::black_box(first.fold(0, |read, row| read ^ row));
-        Merge { table, classes, priority, now, minute, heads, rest: None, open }
+        Merge { table, classes, priority, now, minute, heads, rest: None, fronted }
     }
 
     /// The next bucket. The next one of its class takes its place.
     fn bucket(&mut self) -> Option<Rest> {
         let mut top = self.heads.peek_mut()?;
-        let (place, class) = (top.place, top.class);
-        let (rest, next) = if top.open < top.open_end {
-            let row = self.open[top.open as usize].row;
-            top.open += 1;
-            let next = if top.open < top.open_end { Some(self.open[top.open as usize].minute) } else { top.minute };
-            (Rest { place, class, open: true, row, rows: 1 }, next)
-        } else {
-            let buckets = &self.classes.get(class).buckets;
-            let bucket = buckets.get(place.minute);
-            let start = std::mem::replace(&mut top.start, NONE);
-            let before = std::mem::take(&mut top.before);
-            let next = place.minute.checked_add(1).and_then(|from| buckets.first_from(from));
-            let row = if start == NONE { bucket.head } else { start };
-            let rest = Rest { place, class, open: false, row, rows: (bucket.rows - before) as usize };
-            (rest, next.filter(|next| *next <= self.minute))
+        let Head { place, class } = *top;
+        let at = self.fronted.binary_search_by_key(&class, |fronted| fronted.class);
+        let mut fronted = at.ok().map(|at| &mut self.fronted[at]);
+        let side = if fronted.is_some() { Side::Behind } else { Side::NoFront };
+        let open = fronted.as_mut().and_then(|fronted| fronted.open.next());
+        let (rest, next) = match (open, fronted) {
+            (Some(open), Some(fronted)) => {
+                (Rest { place, class, side: Side::Before, row: open.row, rows: 1 }, fronted.minute())
+            }
+            (_, fronted) => {
+                let buckets = &self.classes.get(class).buckets;
+                let bucket = buckets.get(place.minute);
+                let within = fronted.and_then(|fronted| fronted.behind.take()).filter(|behind| behind.1 != NONE);
+                let (row, before) = within.map_or((bucket.head, 0), |(_, row, before)| (row, before));
+                let next = place.minute.checked_add(1).and_then(|from| buckets.first_from(from));
+                let rest = Rest { place, class, side, row, rows: (bucket.rows - before) as usize };
+                (rest, next.filter(|next| *next <= self.minute))
+            }
         };
         match next {
             Some(next) => top.place = place_of(self.classes.get(class), self.priority, next, self.now),
@@ -249,9 +264,9 @@ impl<'a> Merge<'a> {
         Some(rest)
     }
 
-    /// Leased rows before the fronts that stand before the last row looked at, or all where there was no other.
+    /// Leased rows before the fronts that there were, and that stand before the last row looked at; all of them where there was no other.
     pub fn leased_before(&self, fronts: &Fronts, leases: &Leases, last: Option<Last>) -> u64 {
-        let fronts = self.classes.due_by(self.minute).filter_map(|(id, _)| Some((id, fronts.get(id)?)));
+        let fronts = self.fronted.iter().filter_map(|fronted| Some((fronted.class, fronts.get(fronted.class)?)));
         let leased = fronts.map(|(id, front)| {
             let class = self.classes.get(id);
             let stands = |minute| place_of(class, self.priority, minute, self.now);
@@ -271,8 +286,8 @@ impl<'a> Merge<'a> {
             && let Some(mut bucket) = self.rest.take().or_else(|| self.bucket())
         {
             let some = wanted.min(bucket.rows);
-            let Rest { place, class, open, row: first, .. } = bucket;
-            groups.push(Group { place, class, open, first, rows: some });
+            let Rest { place, class, side, row: first, .. } = bucket;
+            groups.push(Group { place, class, side, first, rows: some });
             wanted -= some;
             bucket.rows -= some;
             if bucket.rows > 0 {
