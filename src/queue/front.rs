@@ -80,8 +80,8 @@ impl Front {
         class.buckets.first_from(from).map(|minute| (minute, NONE, 0))
     }
 
-    /// Leased rows before it that stand before the last row that a claim has looked at, or all where there was no other, that row
-    /// included. The front is that of `class`, the rows of which stand at `stands` by their minute.
+    /// Leased rows before it, up to the last row that a claim has looked at; all of them where it has looked at all rows. The front is
+    /// that of `class`, the rows of which stand at `stands` by their minute.
     pub fn leased_before(
         &self,
         class: &Class,

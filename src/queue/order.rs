@@ -264,7 +264,7 @@ impl<'a> Merge<'a> {
         Some(rest)
     }
 
-    /// Leased rows before the fronts that there were, and that stand before the last row looked at; all of them where there was no other.
+    /// Leased rows before the fronts that there were, up to the last row looked at; all of them where all rows were.
     pub fn leased_before(&self, fronts: &Fronts, leases: &Leases, last: Option<Last>) -> u64 {
         let fronts = self.fronted.iter().filter_map(|fronted| Some((fronted.class, fronts.get(fronted.class)?)));
         let leased = fronts.map(|(id, front)| {
