@@ -1,6 +1,6 @@
 // Makes a bare clone ready: dependencies, then the addon. Does nothing where nothing is to do. With `--dev`, what tests need, too.
 const { execFileSync } = require('node:child_process');
-const { existsSync, readdirSync, statSync, readFileSync, writeFileSync } = require('node:fs');
+const { existsSync, readdirSync, readFileSync, statSync } = require('node:fs');
 const path = require('node:path');
 
 const { addonFile } = require('../lib/addon-file.js');
@@ -25,11 +25,21 @@ function newestIn(folder) {
   return Math.max(...files.map((file) => changedAt(path.join(folder, file))));
 }
 
-const mark = path.join(root, 'node_modules', '.installed');
-const lock = readFileSync(path.join(root, 'package-lock.json'), 'utf8');
-const kind = dev ? 'dev' : 'run';
-const installed = existsSync(mark) ? readFileSync(mark, 'utf8') : '';
-if (installed !== `dev\n${lock}` && installed !== `${kind}\n${lock}`) {
+/** @param {string} file @returns {Record<string, {version: string, dev?: boolean, optional?: boolean, devOptional?: boolean}>} */
+const packagesOf = (file) => JSON.parse(readFileSync(path.join(root, file), 'utf8')).packages;
+
+/** Whether npm has installed what is wanted, by its own note of what there is. */
+function isInstalled() {
+  const note = 'node_modules/.package-lock.json';
+  if (!existsSync(path.join(root, note))) return false;
+  const there = packagesOf(note);
+  return Object.entries(packagesOf('package-lock.json')).every(([at, wanted]) => {
+    const needed = at !== '' && !wanted.optional && (dev || !(wanted.dev || wanted.devOptional));
+    return !needed || there[at]?.version === wanted.version;
+  });
+}
+
+if (!isInstalled()) {
   process.stderr.write('Installing dependencies ...\n');
   const npm = process.platform === 'win32' ? 'npm.cmd' : 'npm';
   try {
@@ -47,7 +57,6 @@ if (installed !== `dev\n${lock}` && installed !== `${kind}\n${lock}`) {
     );
     process.exit(1);
   }
-  writeFileSync(mark, `${kind}\n${lock}`);
 }
 
 const sources = Math.max(
