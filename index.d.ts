@@ -267,6 +267,7 @@ export interface State {
     oldestUrgentAt: number | null;
     changedByDemand: { periodMs: number | null; due: number; oldestDueAt: number }[];
     inFlight: number;
+    /** Keys held back from claims, whether their rows are due now or not. */
     heldKeys: number;
     unclaimed: number;
     paused: boolean;
@@ -352,6 +353,7 @@ export interface State {
       /** ms since the feeder last said that it lives (`beat`); null where none does. `exact` is false after 2,000, and where it has gone. */
       feederSilentMs: number | null;
       unverifiedRows: number;
+      /** Keys that must be read from the table: suspects of a walk, and keys flagged by an event. One that could not be read counts until it is read again, a minute later. */
       awaitingRead: number;
       invalidRules: { index: number; what: string }[];
       /** The nodes that keys are shared among, this one included, in order. */

@@ -134,7 +134,7 @@ impl Keeper {
         let mut listed = Listed::default();
         let mut last = None;
         while top.rows.rows.len() < n {
-            merge.list((n - top.rows.rows.len()).min(LISTED), &mut listed);
+            merge.list(&self.fronts, (n - top.rows.rows.len()).min(LISTED), &mut listed);
             if listed.is_empty() {
                 top.complete = true;
                 break;
@@ -155,7 +155,7 @@ impl Keeper {
             }
         }
         if n > 0 {
-            top.skipped_leased += merge.leased_before(&self.fronts, &self.leases, last.filter(|_| !top.complete));
+            top.skipped_leased += merge.leased_before(&self.fronts, last.filter(|_| !top.complete));
         }
         top
     }
@@ -198,10 +198,10 @@ impl Keeper {
         let mut merge = Merge::new(table, classes, fronts, &config.priority, now.wall, minute);
         let mut listed = Listed::default();
         let mut last = None;
-        // Rows that come to be leased and before a front which there was.
+        // Rows that come to be leased and before a front that there was.
         let mut passed = 0;
         'listing: while granted.len() < n {
-            merge.list((n - granted.len()).min(LISTED), &mut listed);
+            merge.list(fronts, (n - granted.len()).min(LISTED), &mut listed);
             if listed.is_empty() {
                 claim.complete = true;
                 break;
@@ -210,10 +210,11 @@ impl Keeper {
                 let (class, place) = (&classes.get(group.class).key, group.place);
                 let fronted = u64::from(group.side != Side::NoFront);
                 last = Some(group.last());
-                let mut moves = group.side != Side::Before && fronts.moves(group.class);
+                let mut moves = !matches!(group.side, Side::Before(_)) && fronts.moves(group.class);
                 for &row in rows {
                     let noted = table.noted(row);
-                    match if noted { leases.peek(row) } else { Verdict::Grantable } {
+                    let known = if noted { leases.peek(row) } else { Verdict::Grantable };
+                    let verdict = match known {
                         Verdict::Leased => {
                             claim.skipped_leased += 1;
                             if moves {
@@ -222,27 +223,22 @@ impl Keeper {
                             }
                             continue;
                         }
-                        Verdict::Held { misses, until } => {
-                            tell_held(row, misses, until);
-                            moves = moves && fronts.hold(group.class, row, place.minute);
-                            continue;
+                        Verdict::Grantable if leases.in_flight() >= settings.max_leases => {
+                            claim.refused = Some(Refused::Limit);
+                            break 'listing;
                         }
-                        Verdict::Grantable => {}
-                    }
-                    if leases.in_flight() >= settings.max_leases {
-                        claim.refused = Some(Refused::Limit);
-                        break 'listing;
-                    }
-                    if noted
-                        && let Verdict::Held { misses, until } =
+                        Verdict::Grantable if noted => {
                             leases.consider(row, place.minute, class.cadence, &settings, now.mono)
-                    {
+                        }
+                        verdict => verdict,
+                    };
+                    if let Verdict::Held { misses, until } = verdict {
                         tell_held(row, misses, until);
                         moves = moves && fronts.hold(group.class, row, place.minute);
                         continue;
                     }
                     let number = match group.side {
-                        Side::Before => fronts.close(group.class, row, place.minute),
+                        Side::Before(_) => fronts.close(group.class, row, place.minute),
                         _ => moves.then(|| fronts.pass(group.class, row, place.minute)),
                     };
                     passed += number.map_or(0, |_| fronted);
@@ -254,7 +250,7 @@ impl Keeper {
             }
         }
         if n > 0 {
-            claim.skipped_leased += merge.leased_before(fronts, leases, last.filter(|_| !claim.complete)) - passed;
+            claim.skipped_leased += merge.leased_before(fronts, last.filter(|_| !claim.complete)) - passed;
         }
         for row in granted {
             self.table.set_noted(row, true);

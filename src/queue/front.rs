@@ -3,11 +3,13 @@
 //!
 //! Claims take the rows of a class in its order, so that what is leased of it are its first rows, most of the time. Rows leave from
 //! before the front as their results come. A lease that ends with its row where it was, a row that is due earlier, and one that is held
-//! are open: before the front, and to be looked at by every claim. Where too many would be, the front is taken away, and the
-//! next claim passes over the class's rows one by one, once.
+//! are open: before the front, and to be looked at by every claim. Where leases that end or rows that come would make them too many, the front is
+//! taken away, and the next claim passes over the class's rows one by one. Where held rows would, the front stays where it is, and
+//! claims pass over what is behind it until fewer are held.
 
 use std::num::NonZeroU64;
 
+use super::bucket::Bucket;
 use super::class::{Class, ClassId, Classes};
 use super::lease::{Leases, Verdict};
 use super::order::Place;
@@ -15,13 +17,13 @@ use super::table::{NONE, RowId, Table};
 use super::time::Minute;
 
 /// Open rows of a class: as many as are found and moved in next to no time.
-const MOST_OPEN: usize = 256;
+const MOST_OPEN: usize = 1_024;
 
 /// Told to each row that comes to be before a front. Of the rows of one minute, the later ones have the greater numbers.
 pub type Number = NonZeroU64;
 
 /// A row before a front that is neither leased nor in its grace.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Open {
     /// When it is due.
     pub minute: Minute,
@@ -88,24 +90,15 @@ impl Front {
         last: Option<Last>,
         stands: impl Fn(Minute) -> Place,
         table: &Table,
-        leases: &Leases,
     ) -> u64 {
         let all = u64::from(self.rows) - self.open().len() as u64;
         // In minutes before the front's own, all rows are before it.
-        let leased_to = |end: Minute| {
-            let open = self.open().partition_point(|open| open.minute < end) as u64;
-            end.checked_sub(1).map_or(0, |minute| class.buckets.rows_to(minute)) - open
-        };
+        let rows_to = |end: Minute| end.checked_sub(1).map_or(0, |minute| class.buckets.rows_to(minute));
         match last {
             None => all,
-            Some(Last { place, open: Some(row) }) if place.age == class.age => {
-                // Those of its own minute are met one by one: most of what was claimed before it is through when it is open.
-                let (mut leased, mut at) = (leased_to(table.due(row)), row);
-                while at != NONE {
-                    leased += u64::from(leases.peek(at) == Verdict::Leased);
-                    at = table.previous(at);
-                }
-                leased
+            Some(Last { place, open: Some(last) }) if place.age == class.age => {
+                let open = self.open().partition_point(|open| open.place() <= last.place());
+                rows_to(last.minute) + u64::from(self.rank(class, last, table)) - open as u64
             }
             Some(last) if stands(self.minute) >= last.place => all,
             Some(last) => {
@@ -118,8 +111,27 @@ impl Front {
                         high = middle;
                     }
                 }
-                leased_to(low)
+                rows_to(low) - self.open().partition_point(|open| open.minute < low) as u64
             }
+        }
+    }
+
+    /// Which of the rows of its minute a row before the front is: 1 is the first. Sought from both ends: it is near one of them as a rule, as leases
+    /// end in much the order in which they began.
+    fn rank(&self, class: &Class, row: Open, table: &Table) -> u32 {
+        let Bucket { tail, rows, .. } = class.buckets.get(row.minute);
+        let (end, here) = if row.minute == self.minute { (self.last, self.here) } else { (tail, rows) };
+        let (mut back, mut ahead, mut steps) = (row.row, row.row, 0);
+        loop {
+            if ahead == end {
+                return here - steps;
+            }
+            back = table.previous(back);
+            if back == NONE {
+                return steps + 1;
+            }
+            ahead = table.next(ahead);
+            steps += 1;
         }
     }
 
@@ -170,8 +182,8 @@ impl Others {
 pub struct Last {
     /// Where it stands.
     pub place: Place,
-    /// Which it is, where it is before its class's front.
-    pub open: Option<RowId>,
+    /// Which it was, where it was an open one.
+    pub open: Option<Open>,
 }
 
 /// The fronts of all classes.
@@ -273,6 +285,9 @@ impl Fronts {
             return;
         }
         front.rows -= 1;
+        if front.rows == 0 {
+            front.others = None;
+        }
         if minute == front.minute {
             front.here -= 1;
             if row == front.last {
@@ -466,7 +481,8 @@ mod tests {
     #[test]
     fn held_rows_do_not_stop_a_front_but_where_they_are_too_many() {
         let mut keeper = Keeper::new(Config::default(), at(0.0));
-        for i in 0..400 {
+        let rows = MOST_OPEN as u32 * 3 / 2;
+        for i in 0..rows {
             put(&mut keeper, &url(i), NOW - 60_000.0, false);
         }
         let settings = keeper.config().leases;
@@ -484,15 +500,15 @@ mod tests {
         for _ in 0..=settings.miss_limit {
             mono += settings.lease_ms * 2.0;
             keeper.advance(at(mono));
-            keeper.claim(390);
+            keeper.claim(rows as usize - 10);
         }
         mono += settings.lease_ms;
         keeper.advance(at(mono));
-        let claim = keeper.claim(400);
+        let claim = keeper.claim(rows as usize);
         let held = keeper.leases.held() as usize;
-        assert!(held > MOST_OPEN && claim.tokens.len() + held == 400, "{held} held");
+        assert!(held > MOST_OPEN && claim.tokens.len() + held == rows as usize, "{held} held");
         assert_eq!(before(&keeper).1, MOST_OPEN);
-        let again = keeper.claim(400);
+        let again = keeper.claim(rows as usize);
         assert_eq!((again.tokens.len(), again.skipped_leased), (0, claim.tokens.len() as u64));
         before(&keeper);
     }
@@ -500,7 +516,8 @@ mod tests {
     #[test]
     fn where_too_many_leases_end_at_once_the_front_is_begun_anew() {
         let mut keeper = Keeper::new(Config::default(), at(0.0));
-        for i in 0..1_000 {
+        let rows = MOST_OPEN * 3;
+        for i in 0..rows as u32 {
             put(&mut keeper, &url(i), NOW, false);
         }
         assert_eq!(keeper.claim(MOST_OPEN * 2).tokens.len(), MOST_OPEN * 2);
@@ -510,7 +527,7 @@ mod tests {
         assert_eq!(before(&keeper), (MOST_OPEN * 2 + 100, 0));
         keeper.advance(at(lease));
         assert_eq!(before(&keeper), (0, 0));
-        let all = keeper.claim(1_000);
-        assert_eq!((all.tokens.len(), all.skipped_leased, before(&keeper)), (900, 100, (1_000, 0)));
+        let all = keeper.claim(rows);
+        assert_eq!((all.tokens.len(), all.skipped_leased, before(&keeper)), (rows - 100, 100, (rows, 0)));
     }
 }

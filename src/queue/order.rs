@@ -7,7 +7,6 @@ use std::collections::binary_heap::PeekMut;
 use super::class::{Class, ClassId, ClassKey, Classes};
 use super::follow::{ABREAST, Chain, follow};
 use super::front::{Fronts, Last, Open};
-use super::lease::Leases;
 use super::table::{NONE, RowId, Table};
 use super::time::{Minute, start_of};
 
@@ -114,18 +113,24 @@ struct Head {
     class: ClassId,
 }
 
-/// A class that has a front: what is left of the open rows before it, and where those behind it begin, if they are due: the minute, and
-/// the row and how many of its minute are before the front where it is within one.
+/// A class that has a front.
 struct Fronted {
     class: ClassId,
-    open: std::vec::IntoIter<Open>,
+    /// The open rows before it that are left, once the class has been come to: most never are.
+    open: Option<std::vec::IntoIter<Open>>,
+    /// Where the rows behind it begin, if they are due: the minute, and the row and how many of its minute are before the front where it
+    /// is within one.
     behind: Option<(Minute, RowId, u32)>,
 }
 
 impl Fronted {
-    /// The minute of its next row.
-    fn minute(&self) -> Option<Minute> {
-        self.open.as_slice().first().map(|open| open.minute).or(self.behind.map(|behind| behind.0))
+    /// The next open row before the front, and the minute of the row behind it.
+    fn next_open(&mut self, fronts: &Fronts) -> Option<(Open, Option<Minute>)> {
+        let all = || fronts.get(self.class).map_or_else(Vec::new, |front| front.open().to_vec()).into_iter();
+        let open = self.open.get_or_insert_with(all);
+        let first = open.next()?;
+        let next = open.as_slice().first().map(|open| open.minute);
+        Some((first, next.or(self.behind.map(|behind| behind.0))))
     }
 }
 
@@ -134,8 +139,8 @@ impl Fronted {
 pub enum Side {
     /// There was none.
     NoFront,
-    /// An open row, before it.
-    Before,
+    /// This open row, before it.
+    Before(Open),
     /// Behind it.
     Behind,
 }
@@ -164,7 +169,8 @@ pub struct Group {
 impl Group {
     /// As what was looked at last.
     pub fn last(&self) -> Last {
-        Last { place: self.place, open: (self.side == Side::Before).then_some(self.first) }
+        let open = if let Side::Before(open) = self.side { Some(open) } else { None };
+        Last { place: self.place, open }
     }
 }
 
@@ -218,10 +224,9 @@ impl<'a> Merge<'a> {
             let class = classes.get(id);
             if let Some(front) = fronts.get(id) {
                 let behind = front.next(table, class).filter(|next| next.0 <= minute);
-                let next = Fronted { class: id, open: front.open().to_vec().into_iter(), behind };
-                let minute = next.minute();
-                fronted.push(next);
-                match minute {
+                fronted.push(Fronted { class: id, open: None, behind });
+                let next = front.open().first().map(|open| open.minute).or(behind.map(|behind| behind.0));
+                match next {
                     Some(minute) => first = minute,
                     None => continue,
                 }
@@ -236,18 +241,15 @@ impl<'a> Merge<'a> {
     }
 
     /// The next bucket. The next one of its class takes its place.
-    fn bucket(&mut self) -> Option<Rest> {
+    fn bucket(&mut self, fronts: &Fronts) -> Option<Rest> {
         let mut top = self.heads.peek_mut()?;
         let Head { place, class } = *top;
         let at = self.fronted.binary_search_by_key(&class, |fronted| fronted.class);
         let mut fronted = at.ok().map(|at| &mut self.fronted[at]);
         let side = if fronted.is_some() { Side::Behind } else { Side::NoFront };
-        let open = fronted.as_mut().and_then(|fronted| fronted.open.next());
-        let (rest, next) = match (open, fronted) {
-            (Some(open), Some(fronted)) => {
-                (Rest { place, class, side: Side::Before, row: open.row, rows: 1 }, fronted.minute())
-            }
-            (_, fronted) => {
+        let (rest, next) = match fronted.as_mut().and_then(|fronted| fronted.next_open(fronts)) {
+            Some((open, next)) => (Rest { place, class, side: Side::Before(open), row: open.row, rows: 1 }, next),
+            None => {
                 let buckets = &self.classes.get(class).buckets;
                 let bucket = buckets.get(place.minute);
                 let within = fronted.and_then(|fronted| fronted.behind.take()).filter(|behind| behind.1 != NONE);
@@ -265,25 +267,25 @@ impl<'a> Merge<'a> {
     }
 
     /// Leased rows before the fronts that there were, up to the last row looked at; all of them where all rows were.
-    pub fn leased_before(&self, fronts: &Fronts, leases: &Leases, last: Option<Last>) -> u64 {
+    pub fn leased_before(&self, fronts: &Fronts, last: Option<Last>) -> u64 {
         let fronts = self.fronted.iter().filter_map(|fronted| Some((fronted.class, fronts.get(fronted.class)?)));
         let leased = fronts.map(|(id, front)| {
             let class = self.classes.get(id);
             let stands = |minute| place_of(class, self.priority, minute, self.now);
-            front.leased_before(class, last, stands, self.table, leases)
+            front.leased_before(class, last, stands, self.table)
         });
         leased.sum()
     }
 
-    /// Lists the next rows, `most` of them at most; none at the end.
-    pub fn list(&mut self, most: usize, listed: &mut Listed) {
+    /// Lists the next rows, `most` of them at most; none at the end. No row of a class may be granted or held before rows of that class have been listed.
+    pub fn list(&mut self, fronts: &Fronts, most: usize, listed: &mut Listed) {
         let Listed { rows, groups } = listed;
         rows.clear();
         groups.clear();
         groups.reserve(most.min(USUAL_GROUPS));
         let mut wanted = most;
         while wanted > 0
-            && let Some(mut bucket) = self.rest.take().or_else(|| self.bucket())
+            && let Some(mut bucket) = self.rest.take().or_else(|| self.bucket(fronts))
         {
             let some = wanted.min(bucket.rows);
             let Rest { place, class, side, row: first, .. } = bucket;
