@@ -238,7 +238,10 @@ impl Keeper {
                         continue;
                     }
                     let number = match group.side {
-                        Side::Before(_) => fronts.close(group.class, row, place.minute),
+                        Side::Before(open) => {
+                            fronts.close(group.class, open);
+                            Some(open.number)
+                        }
                         _ => moves.then(|| fronts.pass(group.class, row, place.minute)),
                     };
                     passed += number.map_or(0, |_| fronted);

@@ -3,7 +3,7 @@
 //!
 //! Claims take the rows of a class in its order, so that what is leased of it are its first rows, most of the time. Rows leave from
 //! before the front as their results come. A lease that ends with its row where it was, a row that is due earlier, and one that is held
-//! are open: before the front, and to be looked at by every claim. Where leases that end or rows that come would make them too many, the front is
+//! are open: before the front, and to be looked at by every claim. A front goes when no row before it is leased any more. Where leases that end or rows that come would make them too many, the front is
 //! taken away, and the next claim passes over the class's rows one by one. Where held rows would, the front stays where it is, and
 //! claims pass over what is behind it until fewer are held.
 
@@ -18,6 +18,9 @@ use super::time::Minute;
 
 /// Open rows of a class: as many as are found and moved in next to no time.
 const MOST_OPEN: usize = 1_024;
+
+/// Open rows for which a front that is taken away keeps room.
+const KEPT: usize = 16;
 
 /// Told to each row that comes to be before a front. Of the rows of one minute, the later ones have the greater numbers.
 pub type Number = NonZeroU64;
@@ -34,7 +37,8 @@ pub struct Open {
 }
 
 impl Open {
-    fn place(&self) -> (Minute, Number) {
+    /// Where it is, in the order of its class.
+    pub fn place(&self) -> (Minute, Number) {
         (self.minute, self.number)
     }
 }
@@ -68,6 +72,13 @@ impl Front {
         self.others.as_ref().map_or(&[], |others| &others.open)
     }
 
+    /// Those behind this one, or all.
+    pub fn open_after(&self, row: Option<Open>) -> impl Iterator<Item = Open> {
+        let open = self.open();
+        let from = row.map_or(0, |row| open.partition_point(|open| open.place() <= row.place()));
+        open[from..].iter().copied()
+    }
+
     fn others(&mut self) -> &mut Others {
         self.others.get_or_insert_default()
     }
@@ -91,16 +102,15 @@ impl Front {
         stands: impl Fn(Minute) -> Place,
         table: &Table,
     ) -> u64 {
-        let all = u64::from(self.rows) - self.open().len() as u64;
         // In minutes before the front's own, all rows are before it.
         let rows_to = |end: Minute| end.checked_sub(1).map_or(0, |minute| class.buckets.rows_to(minute));
         match last {
-            None => all,
+            None => self.leased(),
             Some(Last { place, open: Some(last) }) if place.age == class.age => {
                 let open = self.open().partition_point(|open| open.place() <= last.place());
                 rows_to(last.minute) + u64::from(self.rank(class, last, table)) - open as u64
             }
-            Some(last) if stands(self.minute) >= last.place => all,
+            Some(last) if stands(self.minute) >= last.place => self.leased(),
             Some(last) => {
                 let (mut low, mut high) = (0, self.minute);
                 while low < high {
@@ -153,9 +163,24 @@ impl Front {
         number.get() >= self.begun
     }
 
+    /// Rows before it that are leased.
+    fn leased(&self) -> u64 {
+        u64::from(self.rows) - self.open().len() as u64
+    }
+
+    /// Takes it away where no row before it is leased: there is nothing to pass over.
+    fn settle(&mut self) {
+        if self.leased() == 0 {
+            self.clear();
+        }
+    }
+
     fn clear(&mut self) {
         self.rows = 0;
-        self.others = None;
+        match &mut self.others {
+            Some(others) if others.open.capacity() <= KEPT => others.open.clear(),
+            others => *others = None,
+        }
     }
 }
 
@@ -169,11 +194,11 @@ impl Others {
         room
     }
 
-    fn take(&mut self, row: RowId, minute: Minute) -> Option<Number> {
+    fn take(&mut self, row: RowId, minute: Minute) -> bool {
         let from = self.open.partition_point(|open| open.minute < minute);
         let mut here = self.open[from..].iter().take_while(|open| open.minute == minute);
-        let place = here.position(|open| open.row == row)?;
-        Some(self.open.remove(from + place).number)
+        let at = here.position(|open| open.row == row);
+        at.map(|at| self.open.remove(from + at)).is_some()
     }
 }
 
@@ -251,15 +276,20 @@ impl Fronts {
     }
 
     /// An open row is leased now.
-    pub fn close(&mut self, class: ClassId, row: RowId, minute: Minute) -> Option<Number> {
-        self.get_mut(class)?.others().take(row, minute)
+    pub fn close(&mut self, class: ClassId, row: Open) {
+        if let Some(others) = self.get_mut(class).and_then(|front| front.others.as_mut())
+            && let Ok(at) = others.open.binary_search_by_key(&row.place(), Open::place)
+        {
+            others.open.remove(at);
+        }
     }
 
     /// A row that was told this number is leased no more, and is where it was.
     pub fn open(&mut self, class: ClassId, open: Open) {
-        if let Some(front) = self.get_mut(class).filter(|front| front.has(open.number))
-            && !front.others().add(open)
-        {
+        let Some(front) = self.get_mut(class).filter(|front| front.has(open.number)) else { return };
+        if front.others().add(open) {
+            front.settle();
+        } else {
             front.clear();
         }
     }
@@ -281,19 +311,17 @@ impl Fronts {
     pub fn leave(&mut self, table: &Table, class: ClassId, row: RowId, minute: Minute, number: Option<Number>) {
         let Some(front) = self.get_mut(class).filter(|front| minute <= front.minute) else { return };
         let leased = number.is_some_and(|number| front.has(number));
-        if !leased && front.others.as_mut().is_none_or(|others| others.take(row, minute).is_none()) {
+        if !leased && front.others.as_mut().is_none_or(|others| !others.take(row, minute)) {
             return;
         }
         front.rows -= 1;
-        if front.rows == 0 {
-            front.others = None;
-        }
         if minute == front.minute {
             front.here -= 1;
             if row == front.last {
                 front.last = table.previous(row);
             }
         }
+        front.settle();
     }
 
     /// Takes all fronts away.

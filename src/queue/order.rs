@@ -116,8 +116,10 @@ struct Head {
 /// A class that has a front.
 struct Fronted {
     class: ClassId,
-    /// The open rows before it that are left, once the class has been come to: most never are.
-    open: Option<std::vec::IntoIter<Open>>,
+    /// The last of the open rows before it that was listed, and the last there was: a claim that goes on takes listed ones out, and
+    /// puts others behind all of them.
+    listed: Option<Open>,
+    last: Option<Open>,
     /// Where the rows behind it begin, if they are due: the minute, and the row and how many of its minute are before the front where it
     /// is within one.
     behind: Option<(Minute, RowId, u32)>,
@@ -126,11 +128,11 @@ struct Fronted {
 impl Fronted {
     /// The next open row before the front, and the minute of the row behind it.
     fn next_open(&mut self, fronts: &Fronts) -> Option<(Open, Option<Minute>)> {
-        let all = || fronts.get(self.class).map_or_else(Vec::new, |front| front.open().to_vec()).into_iter();
-        let open = self.open.get_or_insert_with(all);
-        let first = open.next()?;
-        let next = open.as_slice().first().map(|open| open.minute);
-        Some((first, next.or(self.behind.map(|behind| behind.0))))
+        let last = self.last?.place();
+        let mut left = fronts.get(self.class)?.open_after(self.listed).take_while(|open| open.place() <= last);
+        let next = left.next()?;
+        self.listed = Some(next);
+        Some((next, left.next().map(|open| open.minute).or(self.behind.map(|behind| behind.0))))
     }
 }
 
@@ -224,7 +226,7 @@ impl<'a> Merge<'a> {
             let class = classes.get(id);
             if let Some(front) = fronts.get(id) {
                 let behind = front.next(table, class).filter(|next| next.0 <= minute);
-                fronted.push(Fronted { class: id, open: None, behind });
+                fronted.push(Fronted { class: id, listed: None, last: front.open().last().copied(), behind });
                 let next = front.open().first().map(|open| open.minute).or(behind.map(|behind| behind.0));
                 match next {
                     Some(minute) => first = minute,
@@ -260,6 +262,8 @@ impl<'a> Merge<'a> {
             }
         };
         match next {
+            // Where it was: the heap need not be put in order.
+            Some(next) if next == place.minute => {}
             Some(next) => top.place = place_of(self.classes.get(class), self.priority, next, self.now),
             None => drop(PeekMut::pop(top)),
         }
@@ -277,7 +281,7 @@ impl<'a> Merge<'a> {
         leased.sum()
     }
 
-    /// Lists the next rows, `most` of them at most; none at the end. No row of a class may be granted or held before rows of that class have been listed.
+    /// Lists the next rows, `most` of them at most; none at the end.
     pub fn list(&mut self, fronts: &Fronts, most: usize, listed: &mut Listed) {
         let Listed { rows, groups } = listed;
         rows.clear();
