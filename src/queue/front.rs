@@ -3,9 +3,10 @@
 //!
 //! Claims take the rows of a class in its order, so that what is leased of it are its first rows, most of the time. Rows leave from
 //! before the front as their results come. A lease that ends with its row where it was, a row that is due earlier, and one that is held
-//! are open: before the front, and to be looked at by every claim. A front goes when no row before it is leased any more. Where leases that end or rows that come would make them too many, the front is
-//! taken away, and the next claim passes over the class's rows one by one. Where held rows would, the front stays where it is, and
-//! claims pass over what is behind it until fewer are held.
+//! are open: before the front, and to be looked at by every claim. A front goes when no row before it is leased any more.
+//!
+//! Where leases that end or rows that come would make the open ones too many, the front is taken away, and the next claim passes over the
+//! class's rows one by one. Where held rows would, it stays where it is, and claims pass over what is behind it until fewer are held.
 
 use std::num::NonZeroU64;
 
