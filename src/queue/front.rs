@@ -3,7 +3,7 @@
 //!
 //! Claims take the rows of a class in its order, so that what is leased of it are its first rows, most of the time. Rows leave from
 //! before the front as their results come. A lease that ends with its row where it was, a row that is due earlier, and one that is held
-//! are open: before the front, and to be looked at by every claim. A front goes when no row before it is leased any more.
+//! are open: before the front, and to be looked at by every claim. A front goes with the last leased row before it.
 //!
 //! Where leases that end or rows that come would make the open ones too many, the front is taken away, and the next claim passes over the
 //! class's rows one by one. Where held rows would, it stays where it is, and claims pass over what is behind it until fewer are held.
@@ -18,7 +18,7 @@ use super::table::{NONE, RowId, Table};
 use super::time::Minute;
 
 /// Open rows of a class: as many as are found and moved in next to no time.
-const MOST_OPEN: usize = 1_024;
+const MOST_OPEN: usize = 256;
 
 /// Open rows for which a front that is taken away keeps room.
 const KEPT: usize = 16;
@@ -295,17 +295,24 @@ impl Fronts {
         }
     }
 
-    /// A row has come to this minute, behind the others there. Returns the number that it is told where it is before a front.
-    pub fn came(&mut self, class: ClassId, row: RowId, minute: Minute, leased: bool) -> Option<Number> {
+    /// A row has come to this minute, behind the others there. Returns the number that it is told where it is leased, and before a front.
+    pub fn came(
+        &mut self,
+        class: ClassId,
+        row: RowId,
+        minute: Minute,
+        is_leased: impl FnOnce() -> bool,
+    ) -> Option<Number> {
         self.get(class).filter(|front| minute < front.minute)?;
         let number = self.number();
         let front = self.get_mut(class)?;
-        if !leased && !front.others().add(Open { minute, row, number }) {
+        let leased = is_leased();
+        if leased || front.others().add(Open { minute, row, number }) {
+            front.rows += 1;
+        } else {
             front.clear();
-            return None;
         }
-        front.rows += 1;
-        Some(number)
+        leased.then_some(number)
     }
 
     /// A row is about to leave its minute; `number` is the one that its lease entry has, if any.

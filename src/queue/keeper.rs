@@ -457,10 +457,8 @@ impl Keeper {
 
     /// Links a row into its class.
     fn link(&mut self, row: RowId, class: ClassId, minute: Minute) {
-        let leased = self.table.noted(row) && self.leases.peek(row) == Verdict::Leased;
-        if let Some(number) = self.fronts.came(class, row, minute, leased)
-            && leased
-        {
+        let is_leased = || self.table.noted(row) && self.leases.peek(row) == Verdict::Leased;
+        if let Some(number) = self.fronts.came(class, row, minute, is_leased) {
             self.leases.set_number(row, Some(number));
         }
         let entered = self.classes.get_mut(class);
