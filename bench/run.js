@@ -146,6 +146,9 @@ function figure(what, unit, rounds, { share = 0.5, ratio: wanted, most, note } =
   return made;
 }
 
+/** @param {number} ns */
+const each = (ns) => `${ns.toFixed(0)} ns`;
+
 /** @param {number[]} all ms */
 const list = (all) => all.map((ms) => ms.toFixed(2)).join(', ');
 
@@ -342,9 +345,30 @@ async function load(bench) {
       ratio,
       target: '8x and 2,000,000',
       reached: ours >= 2e6 && (ratio === undefined || ratio >= 8),
+      note: `${each(1e9 / ours)} a row, of which packing and crossing alone take ${each(await walkedInVain(bench))}; to reach 2,000,000 is 500 ns${
+        ratio === undefined ? '' : `, 8x ${each((1e9 * ratio) / ours / 8)}`
+      }`,
       rounds: rates,
     },
   ];
+}
+
+/** What rows of a walk cost that cannot be kept: they are packed and cross, and no more. ns each. @param {Bench} bench */
+async function walkedInVain(bench) {
+  const keeper = new QueueKeeper(bench.options);
+  const walk = keeper.beginWalk('load');
+  /** @type {number[]} */
+  const taken = [];
+  for (let from = 0; from < Math.min(bench.count, 200_000); from += 1000) {
+    const chunk = chunkOf(bench, from).map((row) => ({ ...row, nextRenderTime: -1 }));
+    const at = now();
+    walk.rows(chunk);
+    taken.push(((now() - at) / chunk.length) * 1e6);
+    if (from % 20_000 === 0) await breathe();
+  }
+  if (keeper.size !== 0) throw new Error('rows are kept that are never due');
+  keeper.close();
+  return median(taken);
 }
 
 /**
@@ -479,12 +503,22 @@ async function applies(bench) {
   }
   if (js) agree(bench);
   const share = (/** @type {number[]} */ ns) => ns.map((one) => (one / 26_000) * 100);
+  const read = readsOfMemory();
+  /** @param {Rounds} rounds @param {number} times */
+  const wanted = (rounds, times) => (js ? `; ${times}x is ${each(median(rounds.js) / times)}` : '');
   return [
     figure('apply(event) as the listener calls it', 'ns', buffered, {
       ratio: 15,
-      note: `packing and crossing alone take ${median(crossings(bench)).toFixed(0)} ns of it`,
+      note:
+        `packing and crossing alone take ${each(median(crossings(bench)))} of it, and eight reads of memory that need not be waited ` +
+        `for ${each(8 * read.alongside)}${wanted(buffered, 15)}`,
     }),
-    figure('one event at a time, applyAll([event])', 'ns', single, { ratio: 7 }),
+    figure('one event at a time, applyAll([event])', 'ns', single, {
+      ratio: 7,
+      note:
+        `a call with an event that says nothing takes ${each(median(callsInVain(bench)))}, and a read of memory that must be ` +
+        `waited for ${each(read.waited)}, of which there are three one after the other at least (index, row, neighbour)${wanted(single, 7)}`,
+    }),
     figure(
       "share of Harper's own 26 us an event",
       '%',
@@ -514,6 +548,50 @@ function crossings(bench) {
     taken.push(((now() - at) / PORTION) * 1e6);
   }
   addon.close(owner.handle);
+  return taken;
+}
+
+/** What a call costs with an event of which nobody takes notice: ns each. @param {Bench} bench */
+function callsInVain({ native }) {
+  const events = [{ type: 'end_txn', id: '', value: undefined }];
+  return Array.from({ length: 200 }, () => {
+    const at = now();
+    for (let n = 0; n < 1000; n++) native.applyAll(events);
+    return ((now() - at) / 1000) * 1e6;
+  });
+}
+
+/**
+ * ns for a read of memory, all over as much as a million rows take: one that must be waited for, as its place is what the one before
+ * has read, and one that need not.
+ */
+function readsOfMemory() {
+  const places = 1 << 24;
+  // A linear congruential generator modulo a power of two meets every number once (Hull and Dobell, 1962: the increment odd, the factor less one a multiple of four).
+  const after = (/** @type {number} */ at) =>
+    (Math.imul(at, 1_664_525) + 1_013_904_223) & (places - 1);
+  const next = new Uint32Array(places);
+  for (let at = 0; at < places; at++) next[at] = after(at);
+  const reads = 1_000_000;
+  const taken = { waited: 0, alongside: 0 };
+  // The second time counts: at the first, V8 does not know the loops yet.
+  for (let round = 0; round < 2; round++) {
+    let [at, sum] = [0, 0];
+    const began = now();
+    for (let n = 0; n < reads; n++) {
+      sum = (sum + next[at]) | 0;
+      at = next[at];
+    }
+    const between = now();
+    at = 0;
+    for (let n = 0; n < reads; n++) {
+      sum = (sum - next[at]) | 0;
+      at = after(at);
+    }
+    taken.waited = ((between - began) / reads) * 1e6;
+    taken.alongside = ((now() - between) / reads) * 1e6;
+    if (sum !== 0) throw new Error('the same places were to be read');
+  }
   return taken;
 }
 

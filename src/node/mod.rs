@@ -154,7 +154,11 @@ fn wtf8(units: &[u16]) -> Vec<u8> {
 }
 
 fn text<'env>(env: &'env Env, bytes: &[u8]) -> Result<JsString<'env>> {
-    let made = if bytes.is_ascii() {
+    text_of(env, bytes, bytes.is_ascii())
+}
+
+fn text_of<'env>(env: &'env Env, bytes: &[u8], is_ascii: bool) -> Result<JsString<'env>> {
+    let made = if is_ascii {
         env.create_string_latin1(bytes)
     } else {
         let mut units = Vec::with_capacity(bytes.len());
@@ -196,7 +200,7 @@ fn key_strings<'env>(
             put(at, if i == 0 { -1.0 - units as f64 } else { units as f64 });
             (start, at) = (end, at + 1);
         }
-        strings.push(text(env, joined)?);
+        strings.push(text_of(env, joined, is_ascii)?);
         ends = rest;
     }
     Ok(strings)
