@@ -1,8 +1,9 @@
 /**
- * `npm run bench`: this keeper beside the plain-JS one it replaces, in one process, in turns, on one corpus. It prints
- * the table of what is to be reached (README.md beside this file) and writes `results/core.json`.
+ * `npm run bench`: this keeper alone in a process, as in production, and then beside the plain-JS one it replaces, in one process, in
+ * turns, on one corpus. It prints the table of what is to be reached (README.md beside this file) and writes `results/core.json`.
  */
 
+const { execFileSync } = require('node:child_process');
 const fs = require('node:fs');
 const os = require('node:os');
 const path = require('node:path');
@@ -33,7 +34,7 @@ const { QueueKeeper } = require('..');
 /** @typedef {ReturnType<typeof eventOf>} Event */
 /** @typedef {{ ours: number[], js: number[] }} Rounds */
 /**
- * @typedef {{ what: string, unit: string, ours: number, js?: number, ratio?: number, target?: string, reached?: boolean,
+ * @typedef {{ what: string, unit: string, ours: number, alone?: number, js?: number, ratio?: number, target?: string, reached?: boolean,
  *   note?: string, rounds?: Rounds }} Figure
  */
 /**
@@ -55,9 +56,9 @@ const HELP = `npm run bench -- [options]
   --classes 40      about how many classes: 12, 40, or any more (by carried cadences)
   --seed 1          of the corpus
   --rounds 5        rounds in turns, of which the median is shown
-  --alone           this keeper only, for sizes that the plain-JS one does not fit
+  --alone           this keeper only, without the run beside the plain-JS one: for sizes that this one does not fit
   --only load,apply some of: memory load growth apply claim read threads snapshot; writes nothing
-  --quick           20,000 rows, under 20 seconds: shows that all of it runs, judges nothing, writes nothing
+  --quick           20,000 rows, under half a minute: shows that all of it runs, judges nothing, writes nothing
   --out FILE        where the figures go (default results/core.json)`;
 
 /** @param {Corpus} rows @returns {import('..').KeeperOptions} */
@@ -965,6 +966,7 @@ async function main() {
     return;
   }
   const { quick, alone } = values;
+  const both = !alone && !values.only;
   const count = Number(values.rows ?? (quick ? 20_000 : 1_000_000));
   const rounds = Number(values.rounds ?? (quick ? 2 : 5));
   const seed = Number(values.seed);
@@ -976,15 +978,16 @@ async function main() {
   const out =
     values.out ?? (quick || values.only ? null : path.join(__dirname, 'results', 'core.json'));
   const takes = quick
-    ? 'under 20 seconds'
-    : `about ${Math.max(1, Math.round((count * rounds) / 1_700_000))} minutes`;
+    ? 'under half a minute'
+    : `about ${Math.max(1, Math.round((count * rounds) / 1_500_000))} minutes`;
   const writes = out ? `, and writes ${shown(out)}` : '';
   console.log(
-    `Measures this keeper${alone ? '' : ' and the plain-JS one in turns'}: ${count.toLocaleString('en')} rows, about ${classes} ` +
+    `Measures this keeper${both ? ' alone, then it' : ''}${alone ? ' alone' : ' and the plain-JS one in turns'}: ${count.toLocaleString('en')} rows, about ${classes} ` +
       `classes, seed ${seed}, ${rounds} rounds. Takes ${takes}${writes}.`,
   );
 
   const { stage, seconds } = startProgress();
+  const figuresAlone = both ? measuredAlone(process.argv.slice(2), stage) : [];
   const rows = corpus({ rows: count, classes, seed });
   const options = keeperOptions(rows);
   const makeJs = () =>
@@ -1024,8 +1027,35 @@ async function main() {
   };
   bench.native.close();
   stage('done');
+  for (const figure of figures) besides(figure, figuresAlone);
   print(figures, corpusIs, quick);
   if (out) writeResults(out, seconds(), { corpus: corpusIs, rounds, figures });
+}
+
+/**
+ * The figures of a process in which there is no other keeper.
+ * @param {string[]} args  of this one @param {(text: string) => void} stage @returns {Figure[]}
+ */
+function measuredAlone(args, stage) {
+  stage('this keeper alone');
+  const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'queue-keeper-bench-'));
+  const file = path.join(folder, 'figures.json');
+  try {
+    execFileSync(process.execPath, [__filename, ...args, '--alone', '--out', file], {
+      stdio: ['ignore', 'ignore', 'inherit'],
+    });
+    return JSON.parse(fs.readFileSync(file, 'utf8')).figures;
+  } finally {
+    fs.rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+/** Adds what a figure is where this keeper is alone: that is what is held against a target in itself, not against the other keeper. @param {Figure} figure @param {Figure[]} figuresAlone */
+function besides(figure, figuresAlone) {
+  const alone = figuresAlone.find(({ what }) => what === figure.what);
+  if (!alone) return;
+  figure.alone = alone.ours;
+  if (figure.target?.startsWith('at most')) figure.reached = alone.reached;
 }
 
 /**
@@ -1041,10 +1071,11 @@ function print(figures, corpusIs, quick) {
     `\n${rows.toLocaleString('en')} rows, ${classes} classes, seed ${seed}, keys of ${meanKeyLength} characters on average\n`,
   );
   printTable([
-    ['what', 'unit', 'this keeper', 'plain JS', 'ratio', 'to reach', 'reached'],
-    ...figures.map(({ what, unit, ours, js, ratio, target = '', reached }) => [
+    ['what', 'unit', 'alone', 'in turns', 'plain JS', 'ratio', 'to reach', 'reached'],
+    ...figures.map(({ what, unit, ours, alone, js, ratio, target = '', reached }) => [
       what,
       unit,
+      short(alone),
       short(ours),
       short(js),
       ratio === undefined ? '' : `${ratio.toFixed(1)}x`,
