@@ -199,9 +199,10 @@ impl Buckets {
         })
     }
 
-    /// How many rows are due in minutes up to and including `minute`.
-    pub fn rows_to(&self, minute: Minute) -> u64 {
-        let (number, slot) = split(minute);
+    /// How many rows are due before `minute`, which may be the one behind the last that there is.
+    pub fn rows_before(&self, minute: u64) -> u64 {
+        let Some(last) = minute.checked_sub(1) else { return 0 };
+        let (number, slot) = split(last as Minute);
         let pages = self.pages.iter().take_while(|(at, _)| *at <= number);
         pages.map(|(at, page)| u64::from(if at < number { page.rows } else { page.rows_to(slot) })).sum()
     }
@@ -258,9 +259,9 @@ mod tests {
         }
         assert_eq!(buckets.validate(&table, 3), minutes.len() as u64);
         assert_eq!(buckets.first_from(401), Some(Minute::MAX - 1));
-        for &bound in &[0, 100, 255, 256, 399, Minute::MAX] {
-            let expected = minutes.iter().filter(|minute| **minute <= bound).count() as u64;
-            assert_eq!(buckets.rows_to(bound), expected);
+        for bound in [0, 1, 101, 256, 257, 400, u64::from(Minute::MAX), u64::from(Minute::MAX) + 1] {
+            let expected = minutes.iter().filter(|minute| u64::from(**minute) < bound).count() as u64;
+            assert_eq!(buckets.rows_before(bound), expected);
         }
         for (i, (row, minute)) in rows.iter().enumerate() {
             buckets.unlink(&mut table, *row, *minute);

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::keeper::Keeper;
-use super::order::{place_of, rows_before};
+use super::order::{Line, rows_before};
 use super::table::NONE;
 use super::time::{MINUTE_MS, start_of};
 
@@ -98,7 +98,7 @@ impl Keeper {
         explanation.due_at = Some(start_of(minute));
         explanation.due = minute <= self.minute;
         if explanation.due {
-            let place = place_of(class, &self.config.priority, minute, self.now.wall);
+            let place = Line::of(class, &self.config.priority, self.now.wall).place(minute);
             let before = rows_before(&self.classes, &self.config.priority, self.now.wall, self.minute, place);
             let mut rank = before + 1;
             let mut ahead = self.table.previous(row);

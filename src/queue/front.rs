@@ -8,12 +8,14 @@
 //! Where leases that end or rows that come would make the open ones too many, the front is taken away, and the next claim passes over the
 //! class's rows one by one. Where held rows would, it stays where it is, and claims pass over what is behind it until fewer are held.
 
+use std::cell::Cell;
+use std::cmp::Ordering;
 use std::num::NonZeroU64;
 
 use super::bucket::Bucket;
 use super::class::{Class, ClassId, Classes};
 use super::lease::{Leases, Verdict};
-use super::order::Place;
+use super::order::{Line, Place};
 use super::table::{NONE, RowId, Table};
 use super::time::Minute;
 
@@ -56,6 +58,9 @@ pub struct Front {
     here: u32,
     /// The number of the first row that was before it: a smaller one was told by another that has been taken away.
     begun: u64,
+    /// Where the rows behind it begin, if there are any: the minute, and the row where it is within one, or [`NONE`]. Not known where that has to be
+    /// looked for: every claim asks all classes, of which few have changed since the last.
+    behind: Cell<Option<Option<(Minute, RowId)>>>,
     others: Option<Box<Others>>,
 }
 
@@ -86,43 +91,47 @@ impl Front {
 
     /// Where the rows behind it begin: the minute, and the row and how many of its minute are before it where it is within one.
     pub fn next(&self, table: &Table, class: &Class) -> Option<(Minute, RowId, u32)> {
+        let known = self.behind.get();
+        let behind = known.unwrap_or_else(|| self.look_behind(table, class));
+        if known.is_none() {
+            self.behind.set(Some(behind));
+        }
+        behind.map(|(minute, row)| (minute, row, if row == NONE { 0 } else { self.here }))
+    }
+
+    fn look_behind(&self, table: &Table, class: &Class) -> Option<(Minute, RowId)> {
         let next = if self.last == NONE { NONE } else { table.next(self.last) };
         if next != NONE {
-            return Some((self.minute, next, self.here));
+            return Some((self.minute, next));
         }
         let from = if self.last == NONE { self.minute } else { self.minute.checked_add(1)? };
-        class.buckets.first_from(from).map(|minute| (minute, NONE, 0))
+        class.buckets.first_from(from).map(|minute| (minute, NONE))
+    }
+
+    /// A row has come to this minute, or leaves it.
+    fn changed(&self, minute: Minute) {
+        let to_the_first = |behind: Option<(Minute, RowId)>| behind.is_none_or(|(first, _)| minute <= first);
+        if minute >= self.minute && self.behind.get().is_some_and(to_the_first) {
+            self.behind.set(None);
+        }
     }
 
     /// Leased rows before it, up to the last row that a claim has looked at; all of them where it has looked at all rows. The front is
-    /// that of `class`, the rows of which stand at `stands` by their minute.
-    pub fn leased_before(
-        &self,
-        class: &Class,
-        last: Option<Last>,
-        stands: impl Fn(Minute) -> Place,
-        table: &Table,
-    ) -> u64 {
-        // In minutes before the front's own, all rows are before it.
-        let rows_to = |end: Minute| end.checked_sub(1).map_or(0, |minute| class.buckets.rows_to(minute));
+    /// that of `class`, the rows of which stand on `line`.
+    pub fn leased_before(&self, class: &Class, last: Option<Last>, line: &Line, table: &Table) -> u64 {
         match last {
             None => self.leased(),
             Some(Last { place, open: Some(last) }) if place.age == class.age => {
                 let open = self.open().partition_point(|open| open.place() <= last.place());
-                rows_to(last.minute) + u64::from(self.rank(class, last, table)) - open as u64
+                let earlier = class.buckets.rows_before(u64::from(last.minute));
+                earlier + u64::from(self.rank(class, last, table)) - open as u64
             }
-            Some(last) if stands(self.minute) >= last.place => self.leased(),
+            Some(last) if line.place(self.minute) >= last.place => self.leased(),
+            // In minutes before the front's own, all rows are before it.
             Some(last) => {
-                let (mut low, mut high) = (0, self.minute);
-                while low < high {
-                    let middle = low + (high - low) / 2;
-                    if stands(middle) >= last.place {
-                        low = middle + 1;
-                    } else {
-                        high = middle;
-                    }
-                }
-                rows_to(low) - self.open().partition_point(|open| open.minute < low) as u64
+                let end = line.before(last.place, 0..u64::from(self.minute), Ordering::is_ge);
+                let open = self.open().partition_point(|open| u64::from(open.minute) < end);
+                class.buckets.rows_before(end) - open as u64
             }
         }
     }
@@ -157,6 +166,7 @@ impl Front {
         self.rows += 1;
         self.here += 1;
         self.last = row;
+        self.behind.set(None);
     }
 
     /// Whether a leased row that was told this number is before it.
@@ -303,7 +313,11 @@ impl Fronts {
         minute: Minute,
         is_leased: impl FnOnce() -> bool,
     ) -> Option<Number> {
-        self.get(class).filter(|front| minute < front.minute)?;
+        let front = self.get(class)?;
+        front.changed(minute);
+        if minute >= front.minute {
+            return None;
+        }
         let number = self.number();
         let front = self.get_mut(class)?;
         let leased = is_leased();
@@ -317,7 +331,11 @@ impl Fronts {
 
     /// A row is about to leave its minute; `number` is the one that its lease entry has, if any.
     pub fn leave(&mut self, table: &Table, class: ClassId, row: RowId, minute: Minute, number: Option<Number>) {
-        let Some(front) = self.get_mut(class).filter(|front| minute <= front.minute) else { return };
+        let Some(front) = self.get_mut(class) else { return };
+        front.changed(minute);
+        if minute > front.minute {
+            return;
+        }
         let leased = number.is_some_and(|number| front.has(number));
         if !leased && front.others.as_mut().is_none_or(|others| !others.take(row, minute)) {
             return;
@@ -374,6 +392,12 @@ impl Fronts {
                 minute = at.checked_add(1).and_then(|from| class.buckets.first_from(from));
             }
             assert_eq!((rows, here, last), (front.rows, front.here, front.last), "front: where it is");
+            let first = |behind: Option<(Minute, RowId)>| {
+                behind.map(|(minute, row)| if row == NONE { class.buckets.get(minute).head } else { row })
+            };
+            if let Some(known) = front.behind.get() {
+                assert_eq!(first(known), first(front.look_behind(table, class)), "front: what is behind it");
+            }
             assert!(open.next().is_none(), "front: an open row that is not before it");
             let told = leases.rows().filter(|row| table.class(*row) == id as ClassId);
             let told = told.filter(|row| leases.number(*row).is_some_and(|number| front.has(number)));
@@ -498,6 +522,30 @@ mod tests {
         assert_eq!(before(&keeper), (5, 2));
         assert_eq!(granted(&mut keeper, 9), [7, 6, 3].map(url));
         assert_eq!((before(&keeper), keeper.top(1).skipped_leased), ((8, 0), 8));
+    }
+
+    #[test]
+    fn what_comes_and_goes_behind_a_front_is_seen_at_once() {
+        let mut keeper = Keeper::new(Config::default(), at(0.0));
+        let minutes_ago = |minutes: f64| NOW - minutes * 60_000.0;
+        for (i, minutes) in [(0, 5.0), (1, 3.0), (2, 1.0)] {
+            put(&mut keeper, &url(i), minutes_ago(minutes), false);
+        }
+        assert_eq!(granted(&mut keeper, 1), [url(0)]);
+        let first = |keeper: &Keeper| {
+            before(keeper);
+            keeper.top(1).rows.iter().next().map(|(key, _)| String::from_utf8_lossy(key).into_owned())
+        };
+        assert_eq!(first(&keeper), Some(url(1)));
+        let steps = [(3, minutes_ago(4.0), 3), (4, minutes_ago(5.0), 4), (4, LATER, 3), (3, LATER, 1), (1, LATER, 2)];
+        for (i, due, best) in steps {
+            put(&mut keeper, &url(i), due, false);
+            assert_eq!(first(&keeper), Some(url(best)), "after {i} at {due}");
+        }
+        keeper.apply(url(2).as_bytes(), Event::Gone, f64::NAN);
+        assert_eq!(first(&keeper), None);
+        put(&mut keeper, &url(5), minutes_ago(1.0), false);
+        assert_eq!(first(&keeper), Some(url(5)));
     }
 
     #[test]

@@ -3,12 +3,13 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
+use std::ops::Range;
 
 use super::class::{Class, ClassId, ClassKey, Classes};
 use super::follow::{ABREAST, Chain, follow};
 use super::front::{Fronts, Last, Open};
 use super::table::{NONE, RowId, Table};
-use super::time::{Minute, start_of};
+use super::time::{MINUTE_MS, Minute, end_of_early, start_of};
 
 /// How lateness turns into a score. All of it may change at any time without touching a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -63,6 +64,12 @@ impl Scale {
         // Infinitely late (a cadence next to nothing) and of no weight is of no weight: NaN has no place in an order.
         let score = if self.boost == 0.0 { 0.0 } else { score * self.boost };
         score + self.head_start
+    }
+
+    /// About the minute in which a row is due that has this score at `now` ms: a guess, NaN where there is none.
+    fn minute_of(&self, score: f64, now: f64) -> f64 {
+        let late = (score - self.head_start) / self.boost;
+        (now - if self.divisor > 0.0 { late * self.divisor } else { late }) / MINUTE_MS
     }
 }
 
@@ -233,7 +240,7 @@ impl<'a> Merge<'a> {
                     None => continue,
                 }
             }
-            heads.push(Head { place: place_of(class, priority, first, now), class: id });
+            heads.push(Head { place: Line::of(class, priority, now).place(first), class: id });
         }
         let heads = BinaryHeap::from(heads);
         // Read ahead, so that the waits overlap: the best are among the first of a heap.
@@ -264,7 +271,7 @@ impl<'a> Merge<'a> {
         match next {
             // Where it was: the heap need not be put in order.
             Some(next) if next == place.minute => {}
-            Some(next) => top.place = place_of(self.classes.get(class), self.priority, next, self.now),
+            Some(next) => top.place = Line::of(self.classes.get(class), self.priority, self.now).place(next),
             None => drop(PeekMut::pop(top)),
         }
         Some(rest)
@@ -275,8 +282,7 @@ impl<'a> Merge<'a> {
         let fronts = self.fronted.iter().filter_map(|fronted| Some((fronted.class, fronts.get(fronted.class)?)));
         let leased = fronts.map(|(id, front)| {
             let class = self.classes.get(id);
-            let stands = |minute| place_of(class, self.priority, minute, self.now);
-            front.leased_before(class, last, stands, self.table)
+            front.leased_before(class, last, &Line::of(class, self.priority, self.now), self.table)
         });
         leased.sum()
     }
@@ -317,29 +323,39 @@ impl<'a> Merge<'a> {
     }
 }
 
-/// Where the rows of a class that are due in `minute` stand at `now` ms.
-pub fn place_of(class: &Class, priority: &Priority, minute: Minute, now: f64) -> Place {
-    Place { score: priority.scale(&class.key).score(minute, now), minute, age: class.age }
+/// Where the rows of one class stand at one moment.
+pub struct Line {
+    scale: Scale,
+    age: u64,
+    now: f64,
+}
+
+impl Line {
+    /// Of `class`, at `now` ms.
+    pub fn of(class: &Class, priority: &Priority, now: f64) -> Line {
+        Line { scale: priority.scale(&class.key), age: class.age, now }
+    }
+
+    /// Where those stand that are due in `minute`.
+    pub fn place(&self, minute: Minute) -> Place {
+        Place { score: self.scale.score(minute, self.now), minute, age: self.age }
+    }
+
+    /// The end of those of `minutes` whose rows stand before `place`, or where `counts` says so of how they compare: the earlier ones.
+    pub fn before(&self, place: Place, minutes: Range<u64>, counts: impl Fn(Ordering) -> bool) -> u64 {
+        let guess = self.scale.minute_of(place.score, self.now);
+        end_of_early(minutes, guess, |minute| counts(self.place(minute).cmp(&place)))
+    }
 }
 
 /// How many due rows stand before one in `place`, rows of its own class and minute left out. No row is looked at: in
-/// each class, what stands before is everything up to some minute, found by bisection.
+/// each class, what stands before is everything up to some minute.
 pub fn rows_before(classes: &Classes, priority: &Priority, now: f64, minute: Minute, place: Place) -> u64 {
-    let mut before = 0;
-    for (id, first) in classes.due_by(minute) {
+    let before = classes.due_by(minute).map(|(id, first)| {
         let class = classes.get(id);
-        let (mut low, mut high) = (u64::from(first), u64::from(minute) + 1);
-        while low < high {
-            let middle = ((low + high) / 2) as Minute;
-            if place_of(class, priority, middle, now) > place {
-                low = u64::from(middle) + 1;
-            } else {
-                high = u64::from(middle);
-            }
-        }
-        if low > u64::from(first) {
-            before += class.buckets.rows_to((low - 1) as Minute);
-        }
-    }
-    before
+        let minutes = u64::from(first)..u64::from(minute) + 1;
+        let end = Line::of(class, priority, now).before(place, minutes, Ordering::is_gt);
+        class.buckets.rows_before(end)
+    });
+    before.sum()
 }

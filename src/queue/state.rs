@@ -9,7 +9,7 @@ use super::class::{Class, ClassKey, RouteId};
 use super::flow::Minutes;
 use super::keeper::Keeper;
 use super::route::InvalidRule;
-use super::time::{MINUTE_MS, Minute, start_of};
+use super::time::{MINUTE_MS, Minute, end_of_early, start_of};
 use super::trust::{Phase, Status, Trust};
 
 /// The edges between lateness bins, in cadences: [0, .25), [.25, 1), [1, 2), [2, 4), [4, inf).
@@ -184,20 +184,17 @@ fn cadences_late(minute: Minute, now: Minute, cadence: f64) -> Option<f64> {
     (cadence > 0.0).then(|| f64::from(now.saturating_sub(minute)) * MINUTE_MS / cadence)
 }
 
-/// A class's due rows by lateness. Lateness falls as minutes rise, so each edge is one minute, found by bisection,
-/// and what lies before it one sum over the buckets. Rows whose cadence is not > 0 are never late: the first bin.
+/// A class's due rows by lateness. Lateness falls as minutes rise, so each edge is one minute, and what lies before it
+/// one sum over the buckets. Rows whose cadence is not > 0 are never late: the first bin.
 fn bins(class: &Class, now: Minute, due: u64) -> Bins {
     let mut bins = [0; 5];
     let mut later = 0;
     for (bin, edge) in LATENESS_EDGES.iter().enumerate().rev() {
-        let late = |minute| cadences_late(minute, now, class.key.cadence).is_some_and(|late| late >= *edge);
-        // The minutes in which a row is at least as late as the edge: 0 up to `end`, which is left out.
-        let (mut low, mut end) = (0u64, u64::from(now) + 1);
-        while low < end {
-            let middle = (low + end) / 2;
-            if late(middle as Minute) { low = middle + 1 } else { end = middle }
-        }
-        let rows = if end == 0 { 0 } else { class.buckets.rows_to((end - 1) as Minute) };
+        let cadence = class.key.cadence;
+        let late = |minute| cadences_late(minute, now, cadence).is_some_and(|late| late >= *edge);
+        // The minutes in which a row is at least as late as the edge come first.
+        let end = end_of_early(0..u64::from(now) + 1, f64::from(now) - edge * cadence / MINUTE_MS, late);
+        let rows = class.buckets.rows_before(end);
         bins[bin + 1] = rows - later;
         later = rows;
     }
@@ -298,7 +295,7 @@ impl Keeper {
         for (id, first) in self.classes.due_by(now_minute) {
             let class = self.classes.get(id);
             let ClassKey { route, cadence, from_sitemap, changed, urgent, demand, .. } = class.key;
-            let due = class.buckets.rows_to(now_minute);
+            let due = class.buckets.rows_before(u64::from(now_minute) + 1);
             let oldest = start_of(first);
             let bins = bins(class, now_minute, due);
             let name = self.classes.route(route);
