@@ -58,10 +58,23 @@ pub struct Front {
     here: u32,
     /// The number of the first row that was before it: a smaller one was told by another that has been taken away.
     begun: u64,
-    /// Where the rows behind it begin, if there are any: the minute, and the row where it is within one, or [`NONE`]. Not known where that has to be
-    /// looked for: every claim asks all classes, of which few have changed since the last.
-    behind: Cell<Option<Option<(Minute, RowId)>>>,
+    /// Kept from one claim to the next: few classes have other rows behind their fronts by then.
+    behind: Cell<Behind>,
     others: Option<Box<Others>>,
+}
+
+/// Where the rows behind a front begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+enum Behind {
+    /// To be looked for.
+    #[default]
+    Unknown,
+    /// There are none.
+    Nowhere,
+    /// With the first row of a minute.
+    Minute(Minute),
+    /// With this row, within the front's own minute.
+    Row(RowId),
 }
 
 /// The open rows before a front, in order.
@@ -90,29 +103,47 @@ impl Front {
     }
 
     /// Where the rows behind it begin: the minute, and the row and how many of its minute are before it where it is within one.
-    pub fn next(&self, table: &Table, class: &Class) -> Option<(Minute, RowId, u32)> {
-        let known = self.behind.get();
-        let behind = known.unwrap_or_else(|| self.look_behind(table, class));
-        if known.is_none() {
-            self.behind.set(Some(behind));
+    pub fn behind(&self, table: &Table, class: &Class) -> Option<(Minute, RowId, u32)> {
+        if self.behind.get() == Behind::Unknown {
+            self.behind.set(self.look_behind(table, class));
         }
-        behind.map(|(minute, row)| (minute, row, if row == NONE { 0 } else { self.here }))
+        match self.behind.get() {
+            Behind::Minute(minute) => Some((minute, NONE, 0)),
+            Behind::Row(row) => Some((self.minute, row, self.here)),
+            Behind::Nowhere | Behind::Unknown => None,
+        }
     }
 
-    fn look_behind(&self, table: &Table, class: &Class) -> Option<(Minute, RowId)> {
+    fn look_behind(&self, table: &Table, class: &Class) -> Behind {
         let next = if self.last == NONE { NONE } else { table.next(self.last) };
         if next != NONE {
-            return Some((self.minute, next));
+            return Behind::Row(next);
         }
-        let from = if self.last == NONE { self.minute } else { self.minute.checked_add(1)? };
-        class.buckets.first_from(from).map(|minute| (minute, NONE))
+        let from = if self.last == NONE { Some(self.minute) } else { self.minute.checked_add(1) };
+        from.and_then(|from| class.buckets.first_from(from)).map_or(Behind::Nowhere, Behind::Minute)
     }
 
-    /// A row has come to this minute, or leaves it.
-    fn changed(&self, minute: Minute) {
-        let to_the_first = |behind: Option<(Minute, RowId)>| behind.is_none_or(|(first, _)| minute <= first);
-        if minute >= self.minute && self.behind.get().is_some_and(to_the_first) {
-            self.behind.set(None);
+    /// A row comes to this minute, as its last.
+    fn comes(&self, minute: Minute) {
+        let is_first = match self.behind.get() {
+            Behind::Nowhere => true,
+            Behind::Minute(first) => minute < first,
+            Behind::Row(_) | Behind::Unknown => false,
+        };
+        if is_first && minute >= self.minute {
+            self.behind.set(Behind::Unknown);
+        }
+    }
+
+    /// A row is about to leave this minute.
+    fn leaves(&self, row: RowId, minute: Minute) {
+        let is_first = match self.behind.get() {
+            Behind::Minute(first) => minute == first,
+            Behind::Row(first) => row == first,
+            Behind::Nowhere | Behind::Unknown => false,
+        };
+        if is_first {
+            self.behind.set(Behind::Unknown);
         }
     }
 
@@ -166,7 +197,7 @@ impl Front {
         self.rows += 1;
         self.here += 1;
         self.last = row;
-        self.behind.set(None);
+        self.behind.set(Behind::Unknown);
     }
 
     /// Whether a leased row that was told this number is before it.
@@ -188,6 +219,7 @@ impl Front {
 
     fn clear(&mut self) {
         self.rows = 0;
+        self.behind.set(Behind::Unknown);
         match &mut self.others {
             Some(others) if others.open.capacity() <= KEPT => others.open.clear(),
             others => *others = None,
@@ -314,7 +346,7 @@ impl Fronts {
         is_leased: impl FnOnce() -> bool,
     ) -> Option<Number> {
         let front = self.get(class)?;
-        front.changed(minute);
+        front.comes(minute);
         if minute >= front.minute {
             return None;
         }
@@ -332,7 +364,7 @@ impl Fronts {
     /// A row is about to leave its minute; `number` is the one that its lease entry has, if any.
     pub fn leave(&mut self, table: &Table, class: ClassId, row: RowId, minute: Minute, number: Option<Number>) {
         let Some(front) = self.get_mut(class) else { return };
-        front.changed(minute);
+        front.leaves(row, minute);
         if minute > front.minute {
             return;
         }
@@ -392,12 +424,14 @@ impl Fronts {
                 minute = at.checked_add(1).and_then(|from| class.buckets.first_from(from));
             }
             assert_eq!((rows, here, last), (front.rows, front.here, front.last), "front: where it is");
-            let first = |behind: Option<(Minute, RowId)>| {
-                behind.map(|(minute, row)| if row == NONE { class.buckets.get(minute).head } else { row })
+            let known = front.behind.get();
+            let first = |behind: Behind| match behind {
+                Behind::Minute(minute) => class.buckets.get(minute).head,
+                Behind::Row(row) => row,
+                Behind::Nowhere | Behind::Unknown => NONE,
             };
-            if let Some(known) = front.behind.get() {
-                assert_eq!(first(known), first(front.look_behind(table, class)), "front: what is behind it");
-            }
+            let is_right = known == Behind::Unknown || first(known) == first(front.look_behind(table, class));
+            assert!(is_right, "front: what is behind it");
             assert!(open.next().is_none(), "front: an open row that is not before it");
             let told = leases.rows().filter(|row| table.class(*row) == id as ClassId);
             let told = told.filter(|row| leases.number(*row).is_some_and(|number| front.has(number)));

@@ -66,7 +66,7 @@ impl Scale {
         score + self.head_start
     }
 
-    /// About the minute in which a row is due that has this score at `now` ms: a guess, NaN where there is none.
+    /// About the minute in which a row is due that has this score at `now` ms: no more than a guess, and no number where there is none.
     fn minute_of(&self, score: f64, now: f64) -> f64 {
         let late = (score - self.head_start) / self.boost;
         (now - if self.divisor > 0.0 { late * self.divisor } else { late }) / MINUTE_MS
@@ -232,7 +232,7 @@ impl<'a> Merge<'a> {
         for (id, mut first) in classes.due_by(minute) {
             let class = classes.get(id);
             if let Some(front) = fronts.get(id) {
-                let behind = front.next(table, class).filter(|next| next.0 <= minute);
+                let behind = front.behind(table, class).filter(|next| next.0 <= minute);
                 fronted.push(Fronted { class: id, listed: None, last: front.open().last().copied(), behind });
                 let next = front.open().first().map(|open| open.minute).or(behind.map(|behind| behind.0));
                 match next {
