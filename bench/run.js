@@ -142,7 +142,7 @@ function figure(what, unit, rounds, { share = 0.5, wanted, note } = {}) {
 }
 
 /** @param {number} ns */
-const each = (ns) => `${ns.toFixed(0)} ns`;
+const inNs = (ns) => `${ns.toFixed(0)} ns`;
 
 /** @param {number[]} all ms */
 const list = (all) => all.map((ms) => ms.toFixed(2)).join(', ');
@@ -342,8 +342,8 @@ async function load(bench) {
       js: rates.js.length ? median(rates.js) : undefined,
       ratio,
       wanted: { least: 2_000_000, times: 8 },
-      note: `${each(1e9 / ours)} a row, of which packing and crossing alone take ${each(crossed)}; to reach 2,000,000 is 500 ns${
-        ratio === undefined ? '' : `, 8x ${each((1e9 * ratio) / ours / 8)}`
+      note: `${inNs(1e9 / ours)} a row, of which packing and crossing alone take ${inNs(crossed)}; to reach 2,000,000 is 500 ns${
+        ratio === undefined ? '' : `, 8x ${inNs((1e9 * ratio) / ours / 8)}`
       }`,
       rounds: rates,
     },
@@ -489,19 +489,20 @@ async function applies(bench) {
     (packer, events, i) => packer.event(events[i]),
   );
   /** @param {Rounds} rounds @param {number} times */
-  const that = (rounds, times) => (js ? `; ${times}x is ${each(median(rounds.js) / times)}` : '');
+  const timesIs = (rounds, times) =>
+    js ? `; ${times}x is ${inNs(median(rounds.js) / times)}` : '';
   return [
     figure('apply(event) as the listener calls it', 'ns', buffered, {
       wanted: { times: 15 },
       note:
-        `packing and crossing alone take ${each(crossed)} of it, and eight reads of memory that need not be waited ` +
-        `for ${each(8 * read.alongside)}${that(buffered, 15)}`,
+        `packing and crossing alone take ${inNs(crossed)} of it, and eight reads of memory that need not be waited ` +
+        `for ${inNs(8 * read.alongside)}${timesIs(buffered, 15)}`,
     }),
     figure('one event at a time, applyAll([event])', 'ns', single, {
       wanted: { times: 7 },
       note:
-        `a call with an event that says nothing takes ${each(median(callsInVain(bench)))}, and a read of memory that must be ` +
-        `waited for ${each(read.waited)}, of which there are three one after the other at least (index, row, neighbour)${that(single, 7)}`,
+        `a call with an event that says nothing takes ${inNs(median(callsInVain(bench)))}, and a read of memory that must be ` +
+        `waited for ${inNs(read.waited)}, of which there are three one after the other at least (index, row, neighbour)${timesIs(single, 7)}`,
     }),
     figure(
       "share of Harper's own 26 us an event",
@@ -1016,10 +1017,12 @@ async function main() {
   bench.native.close();
   stage('done');
   for (const figure of figures) {
-    figure.alone = figuresAlone.find(({ what }) => what === figure.what)?.ours;
+    figure.alone = alone
+      ? figure.ours
+      : figuresAlone.find(({ what }) => what === figure.what)?.ours;
     figure.reached = isReached(figure);
   }
-  print(figures, corpusIs, quick);
+  print(figures, corpusIs, { quick, alone });
   if (out) writeResults(out, seconds(), { corpus: corpusIs, rounds, figures });
 }
 
@@ -1064,12 +1067,12 @@ function inWords({ most, least, times }) {
 
 /**
  * @param {Figure[]} figures @param {{ rows: number, classes: number, seed: number, meanKeyLength: number }} corpusIs
- * @param {boolean} quick
+ * @param {{ quick: boolean, alone: boolean }} how
  */
-function print(figures, corpusIs, quick) {
+function print(figures, corpusIs, how) {
   // What is to be reached is for 1M rows: a smaller run only shows that all of it runs.
   const judged = (/** @type {boolean | undefined} */ reached) =>
-    quick || reached === undefined ? '' : reached ? 'yes' : 'NO';
+    how.quick || reached === undefined ? '' : reached ? 'yes' : 'NO';
   const { rows, classes, seed, meanKeyLength } = corpusIs;
   console.log(
     `\n${rows.toLocaleString('en')} rows, ${classes} classes, seed ${seed}, keys of ${meanKeyLength} characters on average\n`,
@@ -1080,7 +1083,7 @@ function print(figures, corpusIs, quick) {
       what,
       unit,
       short(alone),
-      short(ours),
+      how.alone ? '' : short(ours),
       short(js),
       ratio === undefined ? '' : `${ratio.toFixed(1)}x`,
       inWords(wanted),
