@@ -305,7 +305,7 @@ describe('the event loop', () => {
     }
     // What the code itself holds up is there in every round; what the machine does to this process is not.
     let [loading, verifying] = [Infinity, Infinity];
-    for (let round = 0; round < 5 && Math.max(loading, verifying) > 10; round++) {
+    for (let round = 0; round < 15 && Math.max(loading, verifying) > 10; round++) {
       const own = QueueKeeper.open(`${name}-${round}`);
       const feeder = new Feeder({ keeper: own, table });
       feeders.push(feeder);
