@@ -165,6 +165,7 @@ describe('options', () => {
       peerUrl: 'no url',
       console: 'prerender_console',
       database: '',
+      node: 'b.example',
       nodes: [],
       now: 5,
       defaultInterval: '1d',
@@ -227,6 +228,37 @@ describe('a file of options that is seen while it is being written', () => {
         await double.stop();
       }
     });
+  }
+});
+
+test('where the folder of the snapshot cannot be made the queue is fed without one, at the start and by a reload, and that is said once', async () => {
+  const file = path.join(folder, 'a regular file');
+  fs.writeFileSync(file, '');
+  const snapshot = path.join(file, 'below', 'queue.snapshot');
+  const double = new HarperDouble({ options: { snapshot }, folder, create: component });
+  const times = () => double.log().split('ENOTDIR').length - 1;
+  const state = async () => (await double.request('GET', '/prerender_admin/queue-state')).body;
+  const untilFed = (/** @type {number} */ epoch) =>
+    until('a feeder, and all read', async () => {
+      const { live, exact, keeper } = (await state()).trust;
+      return live && exact && keeper.epoch > epoch && keeper;
+    });
+  double.start();
+  try {
+    const first = await untilFed(0);
+    assert.equal(times(), 1, double.log());
+    assert.match(double.log(), /name another file with the option snapshot/);
+    await double.setOptions({ snapshot: path.join(folder, 'made', 'queue.snapshot') });
+    const second = await untilFed(first.epoch);
+    assert.ok(fs.existsSync(path.join(folder, 'made')));
+    await double.setOptions({ snapshot });
+    await untilFed(second.epoch);
+    await double.write({ 'https://shop.example/': { nextRenderTime: 1 } });
+    await until('the row', async () => (await state()).now.due === 1);
+    assert.equal(times(), 2, double.log());
+    assert.doesNotMatch(double.log(), /cannot feed/);
+  } finally {
+    await double.stop();
   }
 });
 

@@ -10,7 +10,7 @@ export interface HarperOptions extends Omit<KeeperOptions, 'nodes' | 'now'> {
   settings?: string;
   /** ms between verifications, 1,000 or more. Default an hour. */
   verifyEveryMs?: number;
-  /** The file of the snapshot; `false` for none. Default in Harper's root folder. */
+  /** The file of the snapshot; `false` for none. Default in Harper's root folder. Where its folder cannot be made, that is logged, and there is none. */
   snapshot?: string | false;
   /** Where the other nodes answer, for the cluster's state. Default this node's own protocol and port, `https://{host}:9926`. */
   peerUrl?: string;

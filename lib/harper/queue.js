@@ -291,15 +291,14 @@ class HarperQueue extends EventEmitter {
   }
 
   #startFeeder() {
-    const { snapshot, verifyEveryMs, changeable } = this.#options;
-    if (snapshot) fs.mkdirSync(path.dirname(snapshot), { recursive: true });
+    const { verifyEveryMs, changeable } = this.#options;
     // A handle of its own: what the next feeder has refused of this one is no affair of the requests.
     const handle = this.#open();
     const feeder = new Feeder({
       keeper: handle,
       table: this.#table,
       peers: () => this.#nodes.peers(),
-      snapshot,
+      snapshot: this.#snapshotFile(),
       verifyEveryMs,
       pulse: {
         beat: () => {
@@ -319,6 +318,23 @@ class HarperQueue extends EventEmitter {
     feeder.start();
     this.#configure(changeable);
     this.#log('info', 'this worker feeds the render queue');
+  }
+
+  /** Its folder is made; undefined where there is to be none, or cannot be one. */
+  #snapshotFile() {
+    const { snapshot } = this.#options;
+    if (snapshot === undefined) return undefined;
+    try {
+      fs.mkdirSync(path.dirname(snapshot), { recursive: true });
+      return snapshot;
+    } catch (error) {
+      const { message } = /** @type {Error} */ (error);
+      this.#log(
+        'error',
+        `there is no snapshot to start from next time (${message}): name another file with the option snapshot, or make its folder and start Harper again`,
+      );
+      return undefined;
+    }
   }
 
   #endFeeding() {
