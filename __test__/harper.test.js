@@ -165,7 +165,6 @@ describe('options', () => {
       peerUrl: 'no url',
       console: 'prerender_console',
       database: '',
-      node: 'b.example',
       nodes: [],
       now: 5,
       defaultInterval: '1d',
@@ -175,6 +174,15 @@ describe('options', () => {
       const read = () => readOptions({ [name]: value }, harperOf());
       assert.throws(read, (/** @type {any} */ error) => {
         return error instanceof TypeError && error.message.includes(name);
+      });
+    }
+  });
+
+  test('one that is Harper’s own affair is refused, and what to do is said', () => {
+    for (const [name, value] of Object.entries({ node: 'b.example', nodes: ['a.example'] })) {
+      assert.throws(() => readOptions({ [name]: value }, harperOf()), {
+        name: 'TypeError',
+        message: new RegExp(`^${name} is not an option here: take it out`),
       });
     }
   });

@@ -2,7 +2,7 @@ import type { EventEmitter } from 'node:events';
 import type { Claim, KeeperOptions, QueueKeeper, Status } from '../../index.js';
 
 /** The section of this package in a component's `config.yaml`, or what `startQueueKeeper` is given. */
-export interface HarperOptions extends Omit<KeeperOptions, 'nodes' | 'now'> {
+export interface HarperOptions extends Omit<KeeperOptions, 'node' | 'nodes' | 'now'> {
   /** The schedule table. Defaults `render_schedule`, `RenderSchedule`. */
   database?: string;
   table?: string;

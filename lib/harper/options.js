@@ -30,6 +30,12 @@ const DEFAULTS = {
 };
 /** Options that cannot be given together with `classify`, which decides instead. */
 const OF_RULES = ['routes', 'excludePathPatterns', 'defaultInterval'];
+/** Options of the keeper that are not for a component to give, and what to do instead. @type {Record<string, string>} */
+const NOT_HERE = {
+  node: "take it out: this node's name is the one that Harper has (server.hostname)",
+  nodes: 'take it out: the nodes are those that Harper knows (server.nodes)',
+  now: 'take it out: it is for tests',
+};
 /** Harper's own, in the same section of the file. */
 const HARPERS = ['package', 'timeout', 'files', 'urlPath', 'port', 'securePort', 'network'];
 
@@ -75,9 +81,12 @@ function readOptions(given, { node, config }) {
     settings: 'RenderQueueSetting',
   };
   /** @type {Record<string, any>} */
-  const own = { node };
+  const own = {};
   for (const [name, value] of Object.entries(given ?? {})) {
     if (HARPERS.includes(name) || value === undefined || value === null) continue;
+    if (Object.hasOwn(NOT_HERE, name)) {
+      throw new TypeError(`${name} is not an option here: ${NOT_HERE[name]}`);
+    }
     if (!Object.hasOwn(OF_HOST, name)) {
       own[name] = value;
       continue;
@@ -86,21 +95,18 @@ function readOptions(given, { node, config }) {
     if (!test(value)) throw new TypeError(`${name} must be ${what}, not ${JSON.stringify(value)}`);
     host[name] = value;
   }
-  if (own.nodes !== undefined) {
-    throw new TypeError('nodes is not an option here: the nodes are those that Harper knows');
-  }
-  if (own.now !== undefined) throw new TypeError('now is not an option here: it is for tests');
   const unknown = Object.keys(own).find((name) => !KEEPERS.includes(name));
   if (unknown !== undefined) {
     const known = [...Object.keys(OF_HOST), ...KEEPERS].join(', ');
     throw new TypeError(`there is no option ${unknown}; there are ${known}`);
   }
-  checkOptions(own);
+  const keeper = { node, ...own };
+  checkOptions(keeper);
   return {
     database: host.database,
     table: host.table,
     settings: host.settings,
-    keeper: own,
+    keeper,
     changeable: changeableOf(own),
     defaultInterval: own.defaultInterval ?? DAY_MS,
     verifyEveryMs: host.verifyEveryMs,
@@ -111,7 +117,6 @@ function readOptions(given, { node, config }) {
 }
 
 const KEEPERS = [
-  'node',
   ...Object.keys(DEFAULTS),
   'delimiter',
   'deviceTypes',

@@ -200,11 +200,7 @@ class HarperQueue extends EventEmitter {
       );
     }
     if (!this.#feeding) return;
-    if (options.keeper?.node !== before.keeper?.node) {
-      this.#configure({ ...options.changeable, node: options.keeper?.node });
-    } else {
-      this.#configure(options.changeable);
-    }
+    this.#configure(options.changeable);
     if (options.verifyEveryMs !== before.verifyEveryMs || options.snapshot !== before.snapshot) {
       void this.#refeed();
     }
