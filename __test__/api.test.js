@@ -1065,6 +1065,18 @@ describe('walks, head checks and repairs', () => {
     assert.deepEqual([trust.keeper.loadRows, trust.exact, trust.live], [4_500, true, true]);
   });
 
+  test('a load that stopped short has, until a walk has read the whole table', () => {
+    const keeper = manual();
+    const walked = (/** @type {'load' | 'verify'} */ kind, /** @type {boolean} */ partial) => {
+      keeper.beginWalk(kind).end({ partial });
+      return trustOf(keeper).partialLoad;
+    };
+    assert.deepEqual(
+      [walked('load', true), walked('verify', true), walked('verify', false)],
+      [true, true, false],
+    );
+  });
+
   test('a partial walk finds no suspects; rows that cannot be read do not stop it', () => {
     const keeper = manual();
     keeper.apply(put('unseen'));
@@ -1151,6 +1163,39 @@ describe('walks, head checks and repairs', () => {
     );
     assert.deepEqual([repairedTotal, lateTotal], [3, 3]);
     assert.equal(keeper.state().trust.exact, true);
+  });
+
+  test('what a claim or a head check has read before its event came was late, not missed', () => {
+    const keeper = manual();
+    const version = (/** @type {string} */ id) => ({ ...put(id), version: 1 });
+    keeper.applyAll(['claimed', 'checked', 'deleted', 'missed'].map(version));
+    const [job] = keeper.claim(1).jobs;
+    assert.equal(keeper.confirm(job.token, { ...LATER, version: 7 }), false);
+    assert.deepEqual(keeper.headCheck(), ['checked', 'deleted', 'missed']);
+    assert.equal(keeper.repair('checked', { ...LATER, version: 8 }), true);
+    assert.equal(keeper.repair('deleted', null), true);
+    assert.equal(keeper.repair('missed', { ...LATER, version: 9 }), true);
+    const totals = () => [trustOf(keeper).repairedTotal, trustOf(keeper).lateTotal];
+    assert.deepEqual(totals(), [4, 0]);
+    const told = [
+      { ...put('claimed', LATER), version: 7 },
+      { ...put('checked', LATER), version: 8 },
+      gone('deleted'),
+    ];
+    keeper.applyAll(told);
+    assert.deepEqual(totals(), [4, 3]);
+    keeper.applyAll([...told, { ...put('missed', LATER), version: 9.5 }]);
+    assert.deepEqual(totals(), [4, 3], 'again, and of another write');
+    assert.equal(trustOf(keeper).topCheck.repaired, 3);
+  });
+
+  test('what an event had flagged was not missed', () => {
+    const keeper = manual();
+    keeper.applyAll([put('kept'), { type: 'patch', id: 'kept' }]);
+    assert.deepEqual(keeper.headCheck(), ['kept']);
+    assert.equal(keeper.repair('kept', LATER), true);
+    const { repairedTotal, topCheck } = trustOf(keeper);
+    assert.deepEqual([repairedTotal, topCheck.repaired], [0, 1]);
   });
 
   test('of two reads of a key under way, the older is never taken for the newer: the key is read again', () => {
@@ -1594,6 +1639,21 @@ describe('explain', () => {
     const { rank, waitMs } = keeper.explain('key 29');
     assert.equal(rank, 30);
     assert.ok(waitMs > 0);
+  });
+
+  test('rates are over ten minutes however few of them the flow tells of', () => {
+    for (const flowMinutes of [1, 5, 60]) {
+      const keeper = manual({ flowMinutes });
+      keeper.applyAll(Array.from({ length: 40 }, (_, i) => put(`key ${i}`)));
+      for (let minute = 1; minute <= 10; minute++) {
+        assert.equal(keeper.claim(2).jobs.length, 2);
+        keeper.apply(put(`another ${minute}`));
+        keeper.setNow(START + minute * MINUTE);
+      }
+      const { rank, waitMs } = keeper.explain('another 10');
+      assert.equal(waitMs, (Number(rank) / 2) * MINUTE, `${flowMinutes}`);
+      assert.equal(keeper.state().flow.length, Math.min(10, flowMinutes - 1));
+    }
   });
 });
 

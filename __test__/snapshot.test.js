@@ -190,7 +190,19 @@ describe('rows of a snapshot are unverified until the table has been seen', () =
     last.rows([...keeper.keys()].map((key) => ({ cacheKey: key, ...rowOf(keeper, key) })));
     assert.deepEqual(last.end().suspects, []);
     assert.equal(keeper.state().trust.exact, true);
+    assert.equal(keeper.state().trust.keeper.repairedTotal, 0, 'what the load suspected was old');
     keeper.validate();
+  });
+
+  test('where they are wrong, no write was missed: not by a claim, nor by a check of the head', async () => {
+    await filled(10).saveSnapshot(file);
+    const keeper = manual();
+    await keeper.loadSnapshot(file);
+    const [job] = keeper.claim(1).jobs;
+    assert.equal(keeper.confirm(job.token, null), false);
+    for (const key of keeper.headCheck(3)) assert.equal(keeper.repair(key, null), true);
+    const { repairedTotal, unverifiedRows, topCheck } = keeper.state().trust.keeper;
+    assert.deepEqual([repairedTotal, unverifiedRows, topCheck.repaired], [0, 6, 3]);
   });
 
   /** @param {any} keeper @param {string} key */

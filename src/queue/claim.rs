@@ -2,6 +2,7 @@
 
 use super::class::ClassKey;
 use super::keeper::{Changed, Judge, Keeper, Kind, Reader, WARMED};
+use super::late::Wrong;
 use super::lease::{Granted, Released, Token, Verdict};
 use super::order::{Listed, Merge, Place, Side};
 use super::row::Row;
@@ -289,9 +290,12 @@ impl Keeper {
         }
         let touched = touched != Touch::None;
         if !touched {
+            let from_snapshot = self.is_from_snapshot(found);
             let changed = self.change(hash, found, &key, target, Kind::Repair);
             self.note_version(hash, changed.row(found), version);
-            self.count_repair(changed);
+            if changed != Changed::Nothing && !from_snapshot {
+                self.count_repair(hash, Wrong::as_read(row.is_some()), version);
+            }
             if let (Some(row), Some(_)) = (found, target) {
                 // It has just been read from the table.
                 self.set_verified(row);
@@ -315,11 +319,15 @@ impl Keeper {
         false
     }
 
-    /// What was kept was wrong, and a read has put it right.
-    pub(super) fn count_repair(&mut self, changed: Changed) {
-        if changed != Changed::Nothing {
-            self.trust.repaired_total += 1;
-        }
+    /// Whether what is kept had come from a snapshot and has not been confirmed since: where it is wrong, nothing was missed.
+    pub(super) fn is_from_snapshot(&self, found: Option<RowId>) -> bool {
+        found.is_some_and(|row| self.table.unverified(row))
+    }
+
+    /// What was kept was wrong, and a single read has put it right before its event had come.
+    pub(super) fn count_repair(&mut self, hash: u64, wrong: Wrong, version: f64) {
+        self.trust.repaired_total += 1;
+        self.unheard.read(hash, wrong, version, self.now.mono);
     }
 
     /// Ends the lease of a key that `token` names, or whatever lease is live.

@@ -35,26 +35,29 @@ impl Minutes {
     }
 }
 
-/// The last `window` minutes, only those with something in them, oldest first.
+/// Rates are over this many minutes at most.
+pub const RATE_MINUTES: u32 = 10;
+
+/// The last minutes, only those with something in them, oldest first: as many as are told, or as rates take.
 pub struct Flow {
-    window: u32,
+    told: u32,
     minutes: VecDeque<Minutes>,
 }
 
 impl Flow {
-    /// A flow that remembers `window` minutes, the current one included.
-    pub fn new(window: u32) -> Self {
-        Flow { window, minutes: VecDeque::new() }
+    /// A flow that tells of `told` minutes, the current one included.
+    pub fn new(told: u32) -> Self {
+        Flow { told, minutes: VecDeque::new() }
     }
 
-    /// How many minutes are remembered.
+    /// How many minutes are remembered, the current one included.
     pub fn window(&self) -> u32 {
-        self.window
+        self.told.max(RATE_MINUTES + 1)
     }
 
     /// Forgets what the window does not reach any more, and what a clock that stepped back has yet to come to.
     pub fn trim(&mut self, now: Minute) {
-        while self.minutes.front().is_some_and(|first| now.saturating_sub(first.minute) >= self.window) {
+        while self.minutes.front().is_some_and(|first| now.saturating_sub(first.minute) >= self.window()) {
             self.minutes.pop_front();
         }
         while self.minutes.back().is_some_and(|last| last.minute > now) {
@@ -71,12 +74,12 @@ impl Flow {
         &mut self.minutes[last]
     }
 
-    /// The minutes with something in them.
-    pub fn minutes(&self) -> impl Iterator<Item = &Minutes> {
-        self.minutes.iter().filter(|minute| !minute.is_empty())
+    /// The minutes to be told of that have something in them.
+    pub fn minutes(&self, now: Minute) -> impl Iterator<Item = &Minutes> {
+        self.minutes.iter().filter(move |minute| !minute.is_empty() && now.saturating_sub(minute.minute) < self.told)
     }
 
-    /// Sums over the last `span` minutes before `now`, the current one left out since it is not over.
+    /// Sums over the last `span` minutes before `now`, [`RATE_MINUTES`] at most, the current one left out since it is not over.
     pub fn recent(&self, now: Minute, span: u32) -> Minutes {
         let mut sum = Minutes::at(now);
         for minute in &self.minutes {

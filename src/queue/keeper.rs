@@ -736,8 +736,11 @@ impl Keeper {
         }
     }
 
-    /// An event has come: a write that a verification found without it was not missed.
+    /// An event has come: a write that was found without it was not missed.
     fn hear(&mut self, hash: u64, gone: bool, version: f64) {
+        if self.unheard.heard_of_read(hash, gone, version, self.now.mono) {
+            self.trust.late_total += 1;
+        }
         let Some((wrong, walk)) = self.unheard.heard(hash, gone, version, self.now.mono) else { return };
         self.trust.late_total += 1;
         match &mut self.walk {

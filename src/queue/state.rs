@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::class::{Class, ClassKey, RouteId};
-use super::flow::Minutes;
+use super::flow::{Minutes, RATE_MINUTES};
 use super::keeper::Keeper;
 use super::route::InvalidRule;
 use super::time::{MINUTE_MS, Minute, end_of_early, start_of};
@@ -14,9 +14,6 @@ use super::trust::{Phase, Status, Trust};
 
 /// The edges between lateness bins, in cadences: [0, .25), [.25, 1), [1, 2), [2, 4), [4, inf).
 pub const LATENESS_EDGES: [f64; 4] = [0.25, 1.0, 2.0, 4.0];
-
-/// Rates are taken over at most this many of the last whole minutes.
-const RATE_MINUTES: u32 = 10;
 
 /// Due rows by lateness.
 pub type Bins = [u64; 5];
@@ -383,7 +380,7 @@ impl Keeper {
                 classes,
                 lists_truncated,
             },
-            flow: self.flow.minutes().copied().collect(),
+            flow: self.flow.minutes(self.minute).copied().collect(),
             trust: self.trust_report(),
         }
     }

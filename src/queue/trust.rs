@@ -183,7 +183,8 @@ pub struct Trust {
     pub resync_was_last: bool,
     /// The check of the head.
     pub top_check: TopCheck,
-    /// Writes put right since the start.
+    /// Writes put right before their event had come, by a walk or a single read, since the start. What a snapshot had is none, nor what an
+    /// event had flagged.
     pub repaired_total: u64,
     /// Of these, writes whose event came afterwards.
     pub late_total: u64,

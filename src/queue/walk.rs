@@ -14,7 +14,7 @@ use super::rules::Before;
 use super::table::{Mark, NONE, RowId};
 use super::time::Minute;
 use super::trust::WalkReport;
-use super::watch::Touch;
+use super::watch::{Asked, Touch};
 
 /// What a walk is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -279,7 +279,7 @@ impl Keeper {
             self.note(|report| report.gained += 1);
         } else {
             self.trust.repaired_total += 1;
-            self.unheard.found(hash, wrong, version, id, self.now.mono);
+            self.unheard.walked(hash, wrong, version, id, self.now.mono);
             self.note(|report| report.found(wrong));
         }
     }
@@ -357,6 +357,7 @@ impl Keeper {
             }
         }
         if !partial {
+            self.trust.partial_load = false;
             self.whole = !walk.gaining;
             // Rows gained through a change since it began may lie where it had been already.
             self.former_rings.drain(..walk.former_rings);
@@ -372,6 +373,7 @@ impl Keeper {
     pub fn head_check(&mut self, n: usize) -> Vec<Vec<u8>> {
         let mono = self.now.mono;
         self.watch.prune(mono);
+        self.unheard.prune(mono);
         let mut keys = Vec::new();
         while keys.len() < n {
             let table = &self.table;
@@ -418,7 +420,7 @@ impl Keeper {
         if let Some(row) = found {
             self.table.set_watched(row, false);
         }
-        let (touched, suspect) = self.watch.read(hash, key);
+        let (touched, asked) = self.watch.read(hash, key);
         let target = row.filter(|_| self.owns(key)).and_then(|(row, judge)| self.judge(key, &row, judge, found));
         match touched {
             Touch::None => {}
@@ -428,6 +430,7 @@ impl Keeper {
             }
             Touch::Event => return false,
         }
+        let from_snapshot = self.is_from_snapshot(found);
         let changed = self.change(hash, found, key, target, Kind::Repair);
         self.note_version(hash, changed.row(found), version);
         if let (Some(row), true) = (found, changed != Changed::Removed) {
@@ -442,14 +445,19 @@ impl Keeper {
             self.trust.gained_total += 1;
             return true;
         }
-        self.count_repair(changed);
-        if suspect {
-            let wrong = if row.is_none() { Wrong::Phantom } else { Wrong::Mismatched };
+        let wrong = Wrong::as_read(row.is_some());
+        if asked == Asked::Suspect {
+            // What a load suspects was not missed: it had come from a snapshot, or without a feeder.
             if self.trust.amend_verify(|report| report.found(wrong)) {
-                self.unheard.found(hash, wrong, version, self.last_verified, self.now.mono);
+                self.trust.repaired_total += 1;
+                self.unheard.walked(hash, wrong, version, self.last_verified, self.now.mono);
             }
-        } else {
-            self.trust.top_check.repaired += 1;
+            return true;
+        }
+        self.trust.top_check.repaired += 1;
+        // An event has told of what was flagged.
+        if asked == Asked::Check && !from_snapshot {
+            self.count_repair(hash, wrong, version);
         }
         true
     }

@@ -23,6 +23,17 @@ pub enum Touch {
     Event,
 }
 
+/// Why a key was to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// A walk had not seen it.
+    Suspect,
+    /// An event had flagged it, or reads that did not agree.
+    Flag,
+    /// For nothing but a check.
+    Check,
+}
+
 /// A key that could not be read.
 struct Failed {
     hash: u64,
@@ -152,9 +163,9 @@ impl Watch {
         }
     }
 
-    /// A key has been read. Returns what has touched it meanwhile: anything, and the read does not count; and whether the key was a
-    /// suspect. A flagged key whose read does not count is flagged again.
-    pub fn read(&mut self, hash: u64, key: &[u8]) -> (Touch, bool) {
+    /// A key has been read. Returns what has touched it meanwhile: anything, and the read does not count; and why it was to be read.
+    /// A flagged key whose read does not count is flagged again.
+    pub fn read(&mut self, hash: u64, key: &[u8]) -> (Touch, Asked) {
         self.unkept.remove(&hash);
         let suspect = self.suspects.remove(&hash).is_some();
         let flagged = self.by_flag.remove(&hash).is_some();
@@ -162,7 +173,14 @@ impl Watch {
         if touched != Touch::None && flagged {
             self.flag(hash, key);
         }
-        (touched, suspect)
+        let asked = if suspect {
+            Asked::Suspect
+        } else if flagged {
+            Asked::Flag
+        } else {
+            Asked::Check
+        };
+        (touched, asked)
     }
 
     /// Keys that must be read and have not been: suspects, and those flagged, being read since they were, or not to be read. One that is

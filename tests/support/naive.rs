@@ -271,6 +271,15 @@ struct Unheard {
     at: f64,
 }
 
+impl Unheard {
+    fn is_own(&self, gone: bool, version: f64, mono: f64) -> bool {
+        match self.wrong {
+            Wrong::Phantom => gone && mono - self.at < MINUTE,
+            _ => version == self.version,
+        }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq)]
 enum Wrong {
     Missing,
@@ -353,6 +362,8 @@ pub struct Model {
     suspects: BTreeMap<KeyId, f64>,
     /// Writes a verification put right: what was wrong, the version read (NaN: gone), of the walk under way or the last, and when.
     unheard: BTreeMap<KeyId, Unheard>,
+    /// By single reads.
+    unheard_reads: BTreeMap<KeyId, Unheard>,
     checked: BTreeMap<KeyId, f64>,
     pub paused: bool,
     pub phase: Phase,
@@ -501,6 +512,7 @@ impl Model {
             before_walk: Default::default(),
             suspects: BTreeMap::new(),
             unheard: BTreeMap::new(),
+            unheard_reads: BTreeMap::new(),
             checked: BTreeMap::new(),
             paused: false,
             phase: Phase::Live,
@@ -777,7 +789,7 @@ impl Model {
         self.now = Now { wall: now.wall, mono: self.now.mono.max(now.mono) };
         let minute = self.minute();
         self.began = self.began.min(minute);
-        let window = self.config.flow_minutes;
+        let window = self.config.flow_minutes.max(11);
         if minute > before {
             for kept in self.rows.values() {
                 if kept.minute > before && kept.minute <= minute && minute - kept.minute < window {
@@ -918,14 +930,14 @@ impl Model {
 
     /// The event of a write that was put right without it.
     fn hear(&mut self, key: KeyId, gone: bool, version: f64) {
-        let Some(unheard) = self.unheard.get(&key) else { return };
-        let own = match unheard.wrong {
-            Wrong::Phantom => gone && self.now.mono - unheard.at < MINUTE,
-            _ => version == unheard.version,
-        };
-        if !own {
-            return;
+        let mono = self.now.mono;
+        if self.unheard_reads.get(&key).is_some_and(|read| read.is_own(gone, version, mono)) {
+            self.unheard_reads.remove(&key);
+            self.trust.late += 1;
         }
+        let Some(unheard) = self.unheard.get(&key).filter(|unheard| unheard.is_own(gone, version, mono)) else {
+            return;
+        };
         let (wrong, under_way) = (unheard.wrong, unheard.under_way);
         self.unheard.remove(&key);
         self.trust.late += 1;
@@ -1147,6 +1159,20 @@ impl Model {
         live.map(|(key, _)| *key)
     }
 
+    fn is_unverified(&self, key: KeyId) -> bool {
+        self.rows.get(&key).is_some_and(|kept| kept.unverified)
+    }
+
+    /// A single read has put right what nobody had told of.
+    fn put_right(&mut self, key: KeyId, read: &Read) {
+        self.trust.repaired += 1;
+        let wrong = if read.is_none() { Wrong::Phantom } else { Wrong::Mismatched };
+        let version = read.as_ref().map_or(f64::NAN, |(_, _, version)| *version);
+        if read.is_none() || !version.is_nan() {
+            self.unheard_reads.insert(key, Unheard { wrong, version, under_way: false, at: self.now.mono });
+        }
+    }
+
     pub fn confirm(&mut self, token: u64, read: &Read) -> bool {
         let Some(key) = self.leased_key(token) else { return false };
         self.settle_row(key);
@@ -1159,9 +1185,10 @@ impl Model {
         let touched = touched != Touch::None;
         if !touched {
             self.learn_version(key, read);
+            let of_snapshot = self.is_unverified(key);
             let did = self.change(key, target, false);
-            if did != Did::Nothing {
-                self.trust.repaired += 1;
+            if did != Did::Nothing && !of_snapshot {
+                self.put_right(key, read);
             }
             self.verified(key);
             if !self.leases[&key].before_walk {
@@ -1431,6 +1458,7 @@ impl Model {
         }
         self.any_walk_ended = true;
         if !partial {
+            self.trust.partial_load = false;
             self.whole = !walk.gaining;
             if unreadable == 0 {
                 let (by_flag, failures, lost) = std::mem::take(&mut self.before_walk);
@@ -1447,6 +1475,7 @@ impl Model {
     pub fn head_check(&mut self, n: usize) -> Vec<KeyId> {
         let mono = self.now.mono;
         self.checked.retain(|_, at| mono - *at < MINUTE);
+        self.unheard_reads.retain(|_, read| mono - read.at < TEN_MINUTES);
         self.touched.retain(|_, (_, at)| mono - *at < TEN_MINUTES);
         let before = self.by_flag.len() + self.suspects.len();
         for map in [&mut self.by_flag, &mut self.suspects] {
@@ -1519,6 +1548,7 @@ impl Model {
         }
         self.learn_version(key, read);
         let gained = self.is_gained(key);
+        let of_snapshot = self.is_unverified(key);
         let did = self.change(key, target, false);
         self.verified(key);
         self.walk_touched(key);
@@ -1529,10 +1559,13 @@ impl Model {
                 self.trust.gained += 1;
                 return true;
             }
-            _ => self.trust.repaired += 1,
+            _ => {}
         }
         if !suspect {
             self.trust.check_repaired += 1;
+            if !flagged && !of_snapshot {
+                self.put_right(key, read);
+            }
             return true;
         }
         let wrong = if read.is_none() { Wrong::Phantom } else { Wrong::Mismatched };
@@ -1543,6 +1576,7 @@ impl Model {
             *report.count(wrong) += 1;
             report.repaired += 1;
         }
+        self.trust.repaired += u64::from(counted);
         if counted && (wrong == Wrong::Phantom || !version.is_nan()) {
             self.unheard.insert(key, Unheard { wrong, version, under_way: false, at: self.now.mono });
         }
@@ -1750,6 +1784,7 @@ impl Model {
         let flow: Vec<Value> = self
             .flow
             .iter()
+            .filter(|(at, _)| self.minute() - **at < self.config.flow_minutes)
             .filter(|(_, m)| m.came_due + m.added + m.triggered + m.rescheduled + m.removed > 0)
             .map(|(at, m)| {
                 json!({"minute": at, "cameDue": m.came_due, "added": m.added, "triggered": m.triggered,
