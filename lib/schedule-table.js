@@ -11,9 +11,10 @@
  *   nothing is replayed. What the store cannot deliver it says by calling `onClose` once; the feeder then
  *   subscribes again and walks. It may deliver an event twice, or a value newer than the commit it tells of.
  * - **walk**: one chunk of the table in key order, at most `limit` rows, strictly after `after` and strictly
- *   before `before`; with `reverse`, from the top of that range down. Fewer rows than `limit` mean the end of
- *   the range. Key order is any total order that stays the same; a cursor may name a key that is gone.
- *   It must not block the event loop for more than some milliseconds for a chunk of 1,000.
+ *   before `before`; with `reverse`, from the top of that range down. Only a chunk of no rows means the end of
+ *   the range: one may be shorter than `limit` before. Key order is any total order that stays the same; a
+ *   cursor may name a key that is gone. It must not block the event loop for more than some milliseconds for a
+ *   chunk of 1,000.
  * - **An unreadable row** shows itself in one of two ways, and the feeder handles both:
  *   1. where its key is known, as `{ cacheKey, unreadable: '<why>' }` in its place in the chunk;
  *   2. where the store's cursor dies on it, as a rejection of the chunk. The feeder then closes in on it with
