@@ -599,6 +599,35 @@ describe('verification', () => {
     assert.ok(log.at(-1)?.includes('0 missed writes put right'), log.at(-1));
   });
 
+  test('one under way when the feeder ends is refused, like one that waits for its turn', async () => {
+    const second = gate();
+    let isVerifying = false;
+    let walks = 0;
+    const feeder = feed({
+      table: faulty({
+        walk: async (range) => {
+          if (isVerifying) {
+            walks += 1;
+            await second.opened;
+          }
+          return table.walk(range);
+        },
+      }),
+    });
+    await live();
+    isVerifying = true;
+    const underWay = assert.rejects(feeder.verify(), /ended/);
+    await until('the walk', () => walks > 0);
+    const waiting = assert.rejects(feeder.verify(), /ended/);
+    const stopped = feeder.stop();
+    await waiting;
+    await Promise.race([
+      underWay,
+      stopped.then(() => assert.fail('it was left without an answer')),
+    ]);
+    second.open();
+  });
+
   test('comes by itself, every verifyEveryMs', async () => {
     let walks = 0;
     const feeder = feed({ verifyEveryMs: 20 });

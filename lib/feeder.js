@@ -304,15 +304,14 @@ class Feeder extends EventEmitter {
       /** Whether the walk is the one more that follows that of a gap. */
       let again = false;
       for (let failures = 0; ; ) {
-        const requests = this.#requests;
-        this.#requests = [];
+        const asked = this.#requests.length;
         this.#wake = deferred();
         /** @type {boolean} */
         const afterGap = this.#isResyncing && !again;
         again = false;
         try {
           const report = await Promise.race([this.#walk(), closed.promise]);
-          for (const request of requests) request.resolve(report);
+          for (const request of this.#requests.splice(0, asked)) request.resolve(report);
           failures = 0;
           // What was written during a gap has been put right, and counts as missed until a walk finds nothing more: one more.
           again = afterGap && report.repaired > 0;
@@ -321,7 +320,6 @@ class Feeder extends EventEmitter {
           }
           heard = this.#heard;
         } catch (error) {
-          this.#requests.push(...requests);
           this.#mustGoOn(error);
           // Throws again where it is the subscription that has ended.
           await Promise.race([closed.promise, this.#time.turn()]);
