@@ -104,6 +104,45 @@ function gate() {
   return { opened, open };
 }
 
+/**
+ * Time in which nothing is waited for but what goes round by itself, or must not hang; with what was waited for, and
+ * of that, what came first after each walk: where `pausesEnd` is false, that is waited for without end.
+ */
+function hasty({ pausesEnd = true } = {}) {
+  const inEarnest = new Set([100, 5_000, 30_000]);
+  /** @type {number[]} */
+  const waits = [];
+  /** @type {number[]} */
+  const pauses = [];
+  let hasWalked = false;
+  /** @satisfies {Partial<import('../lib/feeder.js').FeederOptions>} */
+  const options = {
+    headCheckEveryMs: 30_000,
+    time: {
+      now: Date.now,
+      mono: () => performance.now(),
+      /** @param {number} ms @param {() => void} then */
+      after(ms, then) {
+        const isPause = hasWalked && !inEarnest.has(ms);
+        if (isPause) hasWalked = false;
+        if (!inEarnest.has(ms)) (isPause ? pauses : waits).push(ms);
+        if (isPause && !pausesEnd) return () => {};
+        const timer = setTimeout(then, inEarnest.has(ms) ? ms : 0);
+        return () => clearTimeout(timer);
+      },
+      turn: () => new Promise((resolve) => setImmediate(resolve)),
+    },
+  };
+  return {
+    options,
+    waits,
+    pauses,
+    walked: () => {
+      hasWalked = true;
+    },
+  };
+}
+
 describe('loading', () => {
   test('serves claims from the first chunk on, is live at the end, and then keeps the table exactly', async () => {
     const second = gate();
@@ -234,24 +273,77 @@ describe('loading', () => {
     own.close();
   });
 
-  test('a failed load is tried again; meanwhile the phase says so and what is kept is served', async () => {
-    let failing = true;
+  test('a store that fails for a moment in the middle of it is asked again, and all of it is kept', async () => {
     let calls = 0;
+    /** @type {boolean | null} */
+    let failing = null;
     const feeder = feed({
       table: faulty({
-        walk: (range) => {
-          calls += 1;
-          if (failing && calls > 1) return Promise.reject(new Error('no disk'));
+        walk: async (range) => {
+          if (!range.keysOnly) calls += 1;
+          if (calls > 1 && !range.keysOnly && failing === null) {
+            failing = true;
+            setTimeout(() => {
+              failing = false;
+            }, 50);
+          }
+          if (failing) throw new Error('no disk');
           return table.walk(range);
         },
-        get: () => Promise.reject(new Error('no disk')),
+        get: (key) => (failing ? Promise.reject(new Error('no disk')) : table.get(key)),
       }),
     });
-    await until('the partial load', () => feeder.listenerCount('x') === 0 && calls > 8);
-    assert.equal(keeper.claim(1).jobs.length, 1);
-    failing = false;
-    await feeder.verify();
+    await live();
+    assert.equal(keeper.state().trust.keeper.partialLoad, false);
     await assertKeeperEqualsTable(keeper, table);
+    [calls, failing] = [0, null];
+    const { partial, unreadableRows } = await feeder.verify();
+    assert.deepEqual([partial, unreadableRows, failing], [false, 0, false]);
+  });
+
+  test('one that goes on failing makes it partial; it is walked again soon, not at the next hour', async () => {
+    let failing = true;
+    let opened = 0;
+    let calls = 0;
+    /** @type {any[]} */
+    const walks = [];
+    const clock = hasty();
+    const feeder = feed({
+      ...clock.options,
+      table: faulty({
+        subscribe: (listener, onClose) => {
+          opened += 1;
+          return table.subscribe(listener, onClose);
+        },
+        walk: (range) => {
+          calls += 1;
+          const most = 1 + walks.length;
+          if (failing && calls > most) return Promise.reject(new Error('no disk'));
+          return table.walk(range);
+        },
+        get: (key) => (failing ? Promise.reject(new Error('no disk')) : table.get(key)),
+      }),
+    });
+    feeder.on('walked', ({ kind, report }) => {
+      walks.push([kind, report.partial]);
+      clock.walked();
+      // The next two come a chunk further each, the one after them to the end.
+      calls = 0;
+      failing = walks.length < 3;
+    });
+    await until('the partial load', () => keeper.state().trust.keeper.partialLoad);
+    assert.equal(keeper.claim(1).jobs.length, 1);
+    await live(() => keeper.state().trust.exact);
+    await assertKeeperEqualsTable(keeper, table);
+    await until('the last walk', () => walks.length >= 5);
+    assert.deepEqual(walks.slice(0, 4), [
+      ['load', true],
+      ['verify', true],
+      ['verify', true],
+      ['verify', false],
+    ]);
+    assert.deepEqual(clock.pauses.slice(0, 3), [125, 250, 500]);
+    assert.equal(opened, 1, 'what was not read was not missed');
   });
 
   test('a table that cannot be read at all is a failed phase with its reason, until it can be', async () => {
@@ -419,7 +511,7 @@ describe('unreadable rows', () => {
   ];
   for (const [name, bad, count] of cases) {
     test(`${name}: stepped over from both ends, all others are kept`, async () => {
-      feed({ table: dyingOn(bad) });
+      feed({ table: dyingOn(bad), ...hasty().options });
       await live();
       const { unreadableRows, partialLoad } = keeper.state().trust.keeper;
       assert.deepEqual([unreadableRows, partialLoad], [count, false]);
@@ -433,6 +525,99 @@ describe('unreadable rows', () => {
     assert.equal(keeper.state().trust.keeper.partialLoad, true);
     assert.equal(keeper.state().trust.exact, false);
     assert.equal(keeper.size, 1_000 + (ROWS - 2_001));
+  });
+
+  /** @param {Parameters<typeof dyingOn>[1]} [options] */
+  async function damagedForGood(options) {
+    const clock = hasty();
+    let walks = 0;
+    const feeder = feed({
+      table: dyingOn([1_000, 2_000], options),
+      ...clock.options,
+      verifyEveryMs: 20_000,
+    });
+    feeder.on('walked', () => {
+      walks += 1;
+      clock.walked();
+    });
+    await until('ten walks', () => walks >= 10);
+    await feeder.stop();
+    return { pauses: clock.pauses.slice(0, 9), waits: clock.waits };
+  }
+
+  test('they are asked for again, ever more slowly, and are no reason to walk before the next hour', async () => {
+    const { pauses, waits } = await damagedForGood();
+    assert.deepEqual(pauses, Array(9).fill(20_000));
+    // From below, from above, and singly.
+    assert.deepEqual(waits.slice(0, 9), [125, 250, 500, 125, 250, 500, 125, 250, 500]);
+    assert.equal(keeper.state().trust.keeper.verify.unreadableRows, 2);
+  });
+
+  test('each is asked for again as often, however often those before it had to be', async () => {
+    const clock = hasty();
+    const failed = new Set();
+    feed({
+      ...clock.options,
+      chunkRows: 1,
+      table: faulty({
+        walk: async (range) => {
+          const { after, keysOnly } = range;
+          if (!keysOnly && failed.size < 5 && !failed.has(after)) {
+            failed.add(after);
+            throw new Error('no disk');
+          }
+          return table.walk(range);
+        },
+      }),
+    });
+    await live();
+    assert.deepEqual(clock.waits.slice(0, 5), [125, 125, 125, 125, 125]);
+    await assertKeeperEqualsTable(keeper, table);
+  });
+
+  test('where they keep what lies between them from being read, it is walked ever more seldom, until the pause is the hour but for the jitter', async () => {
+    const { pauses } = await damagedForGood({ listsKeys: false });
+    assert.deepEqual(pauses, [125, 250, 500, 1_000, 2_000, 4_000, 8_000, 10_000, 10_000]);
+    const { unreadableRows, partialLoad, verify } = keeper.state().trust.keeper;
+    assert.deepEqual([unreadableRows, partialLoad, verify.partial], [1, true, true]);
+  });
+
+  test('a verification that is asked for does not wait for that', async () => {
+    const clock = hasty({ pausesEnd: false });
+    let walks = 0;
+    const feeder = feed({ table: dyingOn([1_000, 2_000], { listsKeys: false }), ...clock.options });
+    feeder.on('walked', () => {
+      walks += 1;
+      clock.walked();
+    });
+    await until('the pause', () => clock.pauses.length === 1);
+    feeder.verify().catch(() => {});
+    await until('the walk', () => walks === 2, { withinMs: 10_000 });
+  });
+
+  test('rows that could not be read because the store failed are read soon, though their keys could be listed', async () => {
+    let failing = true;
+    let calls = 0;
+    const clock = hasty();
+    const feeder = feed({
+      ...clock.options,
+      table: faulty({
+        walk: (range) => {
+          if (range.keysOnly) return table.walk(range);
+          calls += 1;
+          if (failing && calls > 1) return Promise.reject(new Error('no disk'));
+          return table.walk(range);
+        },
+        get: (key) => (failing ? Promise.reject(new Error('no disk')) : table.get(key)),
+      }),
+    });
+    feeder.on('walked', () => {
+      failing = false;
+      clock.walked();
+    });
+    await live(() => keeper.state().trust.exact);
+    await assertKeeperEqualsTable(keeper, table);
+    assert.equal(clock.pauses[0], 125);
   });
 
   test('one that was kept before stays kept through a verification', async () => {
@@ -1126,7 +1311,7 @@ describe('peers', () => {
     const { verify } = keeper.state().trust.keeper;
     assert.ok(verify.gained > 0);
     assert.equal(verify.missing, 0);
-    assert.equal(keeper.state().trust.exact, true);
+    await live(() => keeper.state().trust.exact);
   });
 });
 

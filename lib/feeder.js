@@ -46,7 +46,7 @@ const { sampleKeys } = require('./sample-keys.js');
  * @property {() => string[] | null} [peers]  the other nodes' names; null while there are some that are not yet
  *   known. Left out: a node on its own
  * @property {string} [snapshot]  the file of the snapshot; left out: none is kept
- * @property {number} [verifyEveryMs]
+ * @property {number} [verifyEveryMs]  sooner, and then ever more slowly, after a walk that did not read the whole table
  * @property {number} [headCheckEveryMs]
  * @property {number} [headRows]
  * @property {number} [chunkRows]
@@ -65,8 +65,8 @@ const MINUTE = 60_000;
 /** Another thread's doing (a pause, a claim) reaches the watch on the status no later than this. */
 const WATCH_MS = 100;
 const BACKOFF = { firstMs: 250, mostMs: 60_000 };
-/** A chunk that fails is asked for again this often, before a row of it counts as unreadable. */
-const CHUNK_TRIES = 3;
+/** A row that cannot be read is asked for again this often, by itself, before it counts as unreadable. */
+const ROW_RETRIES = 3;
 /** Longer than this nothing here holds up the event loop, and a chunk that has taken as long is followed by a smaller one. */
 const TURN_MS = 5;
 const LEAST_CHUNK = 100;
@@ -299,10 +299,11 @@ class Feeder extends EventEmitter {
       throw error;
     }
     try {
-      // How many events had come when the last walk of this subscription ended.
+      // How many events had come when the last walk of this subscription ended that read the whole table.
       let heard = -1;
       /** Whether the walk is the one more that follows that of a gap. */
       let again = false;
+      // Walks on end that failed, or did not read the whole table.
       for (let failures = 0; ; ) {
         const asked = this.#requests.length;
         this.#wake = deferred();
@@ -312,13 +313,13 @@ class Feeder extends EventEmitter {
         try {
           const report = await Promise.race([this.#walk(), closed.promise]);
           for (const request of this.#requests.splice(0, asked)) request.resolve(report);
-          failures = 0;
+          failures = report.partial ? failures + 1 : 0;
           // What was written during a gap has been put right, and counts as missed until a walk finds nothing more: one more.
-          again = afterGap && report.repaired > 0;
+          again = afterGap && !report.partial && report.repaired > 0;
           if (report.repaired > 0 && heard === this.#heard) {
             closed.reject(new Error('rows were written, and no event came'));
           }
-          heard = this.#heard;
+          if (!report.partial) heard = this.#heard;
         } catch (error) {
           this.#mustGoOn(error);
           // Throws again where it is the subscription that has ended.
@@ -326,11 +327,14 @@ class Feeder extends EventEmitter {
           failures += 1;
           this.#log('warn', `the walk failed (${messageOf(error)}): it is tried again`);
           if (!this.#isLoaded) this.#fail(error);
+          await this.#sleep(this.#backoff(failures), [closed.promise]);
+          continue;
         }
-        if (failures > 0 || (this.#requests.length === 0 && !again)) {
-          const pause = failures > 0 ? this.#backoff(failures) : this.#options.verifyEveryMs;
-          const wake = failures > 0 ? [] : [this.#wake.promise];
-          await this.#sleep(pause, [closed.promise, ...wake]);
+        if (this.#requests.length === 0 && !again) {
+          const { verifyEveryMs } = this.#options;
+          // The pause grows up to that: a row that is damaged for good may keep part of the table from ever being read.
+          const pause = failures > 0 ? this.#backoff(failures, verifyEveryMs) : verifyEveryMs;
+          await this.#sleep(pause, [closed.promise, this.#wake.promise]);
         }
       }
     } finally {
@@ -533,11 +537,18 @@ class Feeder extends EventEmitter {
    * @param {(rows: ScheduleRow[]) => Promise<void>} take
    */
   async #readAll(take) {
-    const upward = await this.#readChunks(take, { after: null, before: null, reverse: false });
+    /** A row that was read just now. @type {string | null} */
+    let known = null;
+    /** @param {ScheduleRow[]} rows */
+    const takeChunk = (rows) => {
+      known = rows[rows.length - 1].cacheKey;
+      return take(rows);
+    };
+    const upward = await this.#readChunks(takeChunk, { after: null, before: null, reverse: false });
     let { unreadable } = upward;
     if (!upward.error) return { partial: false, unreadable };
 
-    const downward = await this.#readChunks(take, {
+    const downward = await this.#readChunks(takeChunk, {
       after: upward.cursor,
       before: null,
       reverse: true,
@@ -548,11 +559,14 @@ class Feeder extends EventEmitter {
     if (upward.rows + downward.rows === 0) throw upward.error;
 
     try {
-      unreadable += await this.#readSingly(take, upward.cursor, downward.cursor);
+      unreadable += await this.#readSingly(take, upward.cursor, downward.cursor, known);
       return { partial: false, unreadable };
     } catch (error) {
       this.#mustGoOn(error);
-      this.#log('error', `the table cannot be read to its end: ${messageOf(downward.error)}`);
+      this.#log(
+        'error',
+        `the table cannot be read to its end (${messageOf(downward.error)}): it is walked again`,
+      );
       return { partial: true, unreadable: unreadable + 1 };
     }
   }
@@ -566,7 +580,8 @@ class Feeder extends EventEmitter {
     let limit = chunkRows;
     let rows = 0;
     let unreadable = 0;
-    let tries = 0;
+    /** How often a row by itself was asked for again. */
+    let again = 0;
     /** @type {string | null} */
     let cursor = null;
     for (;;) {
@@ -580,15 +595,18 @@ class Feeder extends EventEmitter {
         chunk = await this.#call(this.#table.walk(range));
       } catch (error) {
         this.#mustGoOn(error);
-        tries += 1;
-        if (limit > 1) limit = Math.ceil(limit / 4);
-        else if (tries >= CHUNK_TRIES) return { error, cursor, rows, unreadable };
-        else await this.#sleep(this.#backoff(1));
+        if (limit > 1) {
+          limit = Math.ceil(limit / 4);
+          continue;
+        }
+        if (again === ROW_RETRIES) return { error, cursor, rows, unreadable };
+        again += 1;
+        await this.#sleep(this.#backoff(again));
         continue;
       }
       // Not at a short chunk: a store may end one early. Only an empty one is the end.
       if (chunk.length === 0) return { error: null, cursor, rows, unreadable };
-      tries = 0;
+      again = 0;
       // How much of the time the event loop stood still for it nobody tells: all of it, it may be.
       const read = this.#time.mono() - asked;
       const readable = chunk.filter((row) => row.unreadable === undefined);
@@ -612,9 +630,10 @@ class Feeder extends EventEmitter {
    * @param {(rows: ScheduleRow[]) => Promise<void>} take
    * @param {string | null} after
    * @param {string | null} before
+   * @param {string | null} known  where this one cannot be read any more either, it is the store that has failed
    * @returns {Promise<number>} how many could not be read
    */
-  async #readSingly(take, after, before) {
+  async #readSingly(take, after, before, known) {
     let unreadable = 0;
     for (let cursor = after; ; ) {
       const limit = LEAST_CHUNK;
@@ -622,10 +641,14 @@ class Feeder extends EventEmitter {
         this.#table.walk({ after: cursor, before, limit, keysOnly: true }),
       );
       if (keys.length === 0) return unreadable;
-      let left = keys.map(({ cacheKey }) => cacheKey);
-      for (let tries = 0; left.length > 0 && tries < CHUNK_TRIES; tries++) {
-        if (tries > 0) await this.#sleep(this.#backoff(1));
+      const all = keys.map(({ cacheKey }) => cacheKey);
+      let left = await this.#readEach(all, take);
+      for (let again = 1; left.length > 0 && again <= ROW_RETRIES; again++) {
+        await this.#sleep(this.#backoff(again));
         left = await this.#readEach(left, take);
+      }
+      if (left.length > 0 && known !== null) {
+        await this.#call(this.#table.get(known), this.#options.readMs);
       }
       unreadable += left.length;
       cursor = keys[keys.length - 1].cacheKey;
@@ -883,8 +906,8 @@ class Feeder extends EventEmitter {
   // Time
 
   /** Full jitter over the upper half, so that nodes that failed together do not come back together. */
-  #backoff(/** @type {number} */ failures) {
-    const ms = Math.min(BACKOFF.mostMs, BACKOFF.firstMs * 2 ** Math.min(failures - 1, 20));
+  #backoff(/** @type {number} */ failures, mostMs = BACKOFF.mostMs) {
+    const ms = Math.min(mostMs, BACKOFF.firstMs * 2 ** Math.min(failures - 1, 20));
     return ms / 2 + (ms / 2) * this.#options.random();
   }
 
