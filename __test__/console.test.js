@@ -867,6 +867,29 @@ describe('the console in a browser', { skip, concurrency: 4 }, () => {
     assert.equal(await host.stop(), 0);
   });
 
+  test('what needs attention is wrong now: an error of long ago is among the details, as the last there was', async (t) => {
+    const host = await startHost(['--sample', '0', '--workers', '1']);
+    const state = await stateOf(host.url);
+    state.trust.keeper.lastError = 'a key is not a string';
+    const page = watch(t, await openPage(browser, { expected: NO_SUCCESS }));
+    let answer = { status: 200, body: JSON.stringify(state) };
+    await page.route(/\/prerender_admin\/queue-state$/, (route) => route.fulfill(answer));
+    await page.goto(`${host.url}/console/#/node`);
+    await untilText(page, '#trusted .headline', /Yes, exact/);
+    assert.match(await textOf(page, '#wrong .headline'), /Nothing/);
+    assert.match(
+      await textOf(page, '#keeper'),
+      /Last error\s+a key is not a string\s+the last there was; it may be long over/,
+    );
+    state.trust.live = false;
+    state.trust.phase = 'failed';
+    const error = 'the queue keeper failed to load, and tries again: no disk';
+    answer = { status: 503, body: JSON.stringify({ ...state, error }) };
+    await page.locator('#refresh').click();
+    await untilText(page, '#wrong .why', /^the queue keeper failed to load.*: no disk\.$/);
+    assert.equal(await host.stop(), 0);
+  });
+
   test('while the table is loaded there are no numbers, and it is said that claims are served in part', async (t) => {
     const page = watch(t, await openPage(browser, { expected: NO_SUCCESS }));
     const data = newData();
@@ -977,9 +1000,49 @@ describe('the console in a browser', { skip, concurrency: 4 }, () => {
       const page = await open(t, ring[0].url);
       await untilText(page, '#serving .headline', /On 2 of 3 nodes/);
       assert.match(await textOf(page, '#serving .why'), /node-c: paused/);
-      await post(ring[2].url, '/render_queue/resume', {});
+      assert.match(await textOf(page, '#wrong .why'), /Claims are paused on node-c\./);
+      assert.match(await page.title(), /^\d+ due · cluster/);
+      for (const { url } of ring) await post(url, '/render_queue/pause', {});
+      await page.locator('#refresh').click();
+      await untilText(page, '#wrong .why', /Claims are paused on node-a, node-b and node-c\./);
+      await until('the title', async () => /^Paused · cluster/.test(await page.title()));
+      for (const { url } of ring) await post(url, '/render_queue/resume', {});
       await page.locator('#refresh').click();
       await untilText(page, '#serving .headline', /Yes, on all 3 nodes/);
+    });
+
+    test('what is wrong with the claims of one node is said of that node, whatever the others do', async (t) => {
+      const { answer } = await ask(`${ring[0].url}/prerender_admin/cluster-queue-state`, 'GET');
+      const [a, b, c] = answer.nodes;
+      const LATE = { due: 5_000, unclaimed: 5_000, drainEtaMs: null };
+      for (const { keeper } of answer.nodes) keeper.loadStartedAt = answer.generatedAt - HOUR;
+      Object.assign(a.now, LATE, { inFlight: 0 });
+      Object.assign(b.now, LATE, { inFlight: 1 });
+      Object.assign(c.now, LATE, { inFlight: 0, paused: true, status: 'paused' });
+      Object.assign(answer.now, LATE, { due: 15_000, inFlight: 1, paused: true });
+      const page = watch(t, await openPage(browser));
+      await page.route(/\/prerender_admin\/cluster-queue-state$/, (route) =>
+        route.fulfill({ status: 200, body: JSON.stringify(answer) }),
+      );
+      const why = () => page.locator('#wrong .why li').allTextContents();
+      await page.goto(`${ring[0].url}/console/#/cluster`);
+      await untilText(page, '#trusted .headline', /Yes, exact/);
+      const said = (await why()).filter((one) => /node-/.test(one));
+      assert.deepEqual(said, [
+        'Pages are due on node-a and none of them is being rendered: does the fleet claim there?',
+        'Claims are paused on node-c.',
+        'The backlog of late pages on node-b does not shrink at the recent rates.',
+      ]);
+      assert.match(
+        await textOf(page, '#due .tiles'),
+        /never\s+on 3 of 3 nodes the late pages do not/,
+      );
+      // One that has only just begun does not hide another.
+      a.keeper.loadStartedAt = answer.generatedAt;
+      c.now.inFlight = 1;
+      Object.assign(c.now, { paused: false, status: 'queued' });
+      await page.locator('#refresh').click();
+      await untilText(page, '#wrong .why', /late pages on node-b and node-c does not shrink/);
     });
 
     test('without one of them there is no total: it is named, the others are shown, and the last total is grey', async (t) => {

@@ -1,7 +1,7 @@
 /** What needs attention? */
 
 import { noAnswer } from './serving.js';
-import { counted, duration, isNumber, roughly, say } from './text.js';
+import { counted, duration, isNumber, list, roughly, say } from './text.js';
 import { isYoung } from './trust.js';
 
 /**
@@ -50,13 +50,33 @@ export function judgeAttention(view) {
 
 /** @param {View} view @returns {Trouble[]} */
 function nodeTroubles({ document, now }) {
-  return [...queueTroubles(document), ...keeperTroubles(document.trust?.keeper, now)];
+  const { trust, generatedAt } = document;
+  /** @type {Trouble[]} */
+  const found = [];
+  if (trust.phase === 'failed' && typeof document.error === 'string') {
+    found.push({ level: 'bad', is: say`${document.error}.` });
+  }
+  for (const { level, holds, is } of OF_CLAIMS) {
+    if (holds(document.now, trust.keeper, generatedAt)) found.push({ level, is: is([]) });
+  }
+  return [...found, ...queueTroubles(document), ...keeperTroubles(trust.keeper, now)];
 }
 
 /** @param {View} view @returns {Trouble[]} */
 function clusterTroubles({ document, now }) {
-  const found = queueTroubles(document);
-  for (const summary of document.nodes) {
+  const { nodes, generatedAt } = document;
+  /** @type {Trouble[]} */
+  const found = [];
+  for (const { level, holds, is } of OF_CLAIMS) {
+    // What is wrong with one that gives no numbers is said below.
+    const where = nodes.filter((/** @type {any} */ node) => {
+      return node.ok === true && holds(node.now, node.keeper, generatedAt);
+    });
+    const names = where.map((/** @type {any} */ { node }) => say`${String(node)}`);
+    if (names.length > 0) found.push({ level, is: is([' on ', ...list(names)]) });
+  }
+  found.push(...queueTroubles(document));
+  for (const summary of nodes) {
     if (summary.ok !== true) found.push({ level: 'bad', is: nodeTrouble(summary) });
     for (const trouble of keeperTroubles(summary.keeper, now)) {
       found.push({ ...trouble, is: [...say`${String(summary.node)}: `, ...trouble.is] });
@@ -65,19 +85,45 @@ function clusterTroubles({ document, now }) {
   return found;
 }
 
+/**
+ * Where it `holds` for a node it is said of that node, however well the others do.
+ *
+ * @typedef {object} OfClaims
+ * @property {'warn' | 'bad'} level
+ * @property {(now: any, keeper: any, generatedAt: number) => boolean} holds
+ * @property {(where: Parts) => Parts} is  `where`: of a cluster, on which nodes
+ */
+
+/** What may be wrong with the claims of a node. @type {OfClaims[]} */
+const OF_CLAIMS = [
+  {
+    level: 'bad',
+    holds: (now) => now?.due > 0 && now.inFlight === 0 && now.paused !== true,
+    is: (where) => [
+      'Pages are due',
+      ...where,
+      ' and none of them is being rendered: ',
+      where.length > 0 ? 'does the fleet claim there?' : 'is the fleet running?',
+    ],
+  },
+  {
+    level: 'warn',
+    holds: (now) => now?.paused === true,
+    is: (where) => ['Claims are paused', ...where, '.'],
+  },
+  {
+    level: 'warn',
+    holds: (now, keeper, generatedAt) =>
+      now?.drainEtaMs === null && now.inFlight > 0 && !isYoung(keeper, generatedAt),
+    is: (where) => ['The backlog of late pages', ...where, ' does not shrink at the recent rates.'],
+  },
+];
+
 /** What the counts tell, where there are counts. @param {any} document @returns {Trouble[]} */
-function queueTroubles(document) {
-  const { now, lateness, coming } = document;
+function queueTroubles({ now, lateness, coming }) {
   /** @type {Trouble[]} */
   const found = [];
-  if (now?.paused === true) found.push({ level: 'warn', is: ['Claims are paused.'] });
   if (!isNumber(now?.due) || !lateness || !coming) return found;
-  if (now.due > 0 && now.inFlight === 0 && now.paused !== true) {
-    found.push({
-      level: 'bad',
-      is: ['Pages are due and none is being rendered: is the fleet running?'],
-    });
-  }
   const last = lateness.edges.length;
   const latest = (lateness.sitemap[last] ?? 0) + (lateness.discovered[last] ?? 0);
   if (latest > 0) {
@@ -94,12 +140,6 @@ function queueTroubles(document) {
       ],
     });
   }
-  if (now.drainEtaMs === null && now.inFlight > 0 && !isYoung(document)) {
-    found.push({
-      level: 'warn',
-      is: ['The backlog of late pages does not shrink at the recent rates.'],
-    });
-  }
   return found;
 }
 
@@ -108,11 +148,7 @@ function keeperTroubles(keeper, now) {
   /** @type {Trouble[]} */
   const found = [];
   if (!keeper) return found;
-  const { verify, lastError, unreadableRows, partialLoad, epoch, epochAt, invalidRules, loadedAt } =
-    keeper;
-  if (typeof lastError === 'string' && lastError !== '') {
-    found.push({ level: 'warn', is: say`The last error: ${lastError}` });
-  }
+  const { verify, unreadableRows, partialLoad, epoch, epochAt, invalidRules, loadedAt } = keeper;
   if (partialLoad)
     found.push({ level: 'bad', is: ['The load stopped short: some rows are not kept.'] });
   if (unreadableRows > 0) {

@@ -2,7 +2,7 @@
 
 import { one, setHidden, showFacts, showRows } from './dom.js';
 import { whyNone } from './section.js';
-import { count, duration, isNumber, roughly } from './text.js';
+import { count, counted, duration, isNumber, roughly } from './text.js';
 import { isYoung } from './trust.js';
 
 /**
@@ -91,13 +91,18 @@ function drain(numbers, why) {
   const { drainEtaMs } = numbers.now;
   if (drainEtaMs === 0) return { is: ['drained'], more: ['none is later than its cadence'] };
   if (isNumber(drainEtaMs)) return { is: [duration(drainEtaMs)], more };
-  if (drainEtaMs === null && isYoung(numbers)) {
+  if (drainEtaMs !== null) return { is: count(undefined), more };
+  const { generatedAt, nodes, now, trust } = numbers;
+  const all = nodes ?? [{ now, keeper: trust.keeper }];
+  const never = all.filter((/** @type {any} */ node) => {
+    return node.now?.drainEtaMs === null && !isYoung(node.keeper, generatedAt);
+  });
+  if (never.length === 0) {
     return {
       is: [{ none: 'it began too short a time ago' }],
       more: ['not known so soon after a start'],
     };
   }
-  return drainEtaMs === null
-    ? { is: ['never'], more: ['the late pages do not get fewer'] }
-    : { is: count(undefined), more };
+  const where = nodes ? `on ${never.length} of ${counted(all.length, 'node')} ` : '';
+  return { is: ['never'], more: [`${where}the late pages do not get fewer`] };
 }

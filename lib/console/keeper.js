@@ -112,7 +112,9 @@ export function showKeeper(view) {
     },
     {
       term: 'Last error',
-      is: typeof keeper.lastError === 'string' ? say`${keeper.lastError}` : ['none'],
+      ...(typeof keeper.lastError === 'string'
+        ? { is: say`${keeper.lastError}`, more: ['the last there was; it may be long over'] }
+        : { is: ['none'] }),
     },
   ]);
 }

@@ -282,13 +282,18 @@ function showTitle(known) {
       ? 'No answer'
       : !known.isFresh
         ? 'No numbers'
-        : known.document.now.paused
+        : isPaused(known.document)
           ? 'Paused'
           : isNumber(due)
             ? `${due} due`
             : '';
   const of = view === 'cluster' ? 'cluster' : typeof name === 'string' ? name : '';
   setTitle([start, of, 'Render queue'].filter(Boolean).join(' · '));
+}
+
+/** Of a cluster: all of it. @param {any} document */
+function isPaused({ nodes, now }) {
+  return nodes ? nodes.every((/** @type {any} */ node) => node.now?.paused === true) : now.paused;
 }
 
 /** @param {string} title */

@@ -87,8 +87,7 @@ function drainWords({ now, keeper }, generatedAt) {
   const drainEtaMs = now?.drainEtaMs;
   if (isNumber(drainEtaMs)) return [drainEtaMs === 0 ? 'drained' : duration(drainEtaMs)];
   if (drainEtaMs !== null || now.due === null) return [{ none: 'not known now' }];
-  const isSoon = isYoung({ generatedAt, trust: { keeper } });
-  return isSoon ? [{ none: 'it began too short a time ago' }] : ['never'];
+  return isYoung(keeper, generatedAt) ? [{ none: 'it began too short a time ago' }] : ['never'];
 }
 
 /** @param {any} node @returns {import('./dom.js').Cell} */

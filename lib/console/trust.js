@@ -161,14 +161,11 @@ function inexactKeeper(keeper, now) {
 }
 
 /**
- * Whether there is no minute yet over which rates could be taken: a drain time that is null then says nothing.
+ * Whether there is no minute yet over which a node's rates could be taken: a drain time that is null then says nothing.
  *
- * @param {any} document
+ * @param {any} keeper
+ * @param {number} generatedAt
  */
-export function isYoung({ generatedAt, nodes, trust }) {
-  const keepers = nodes ? nodes.map((/** @type {any} */ node) => node.keeper) : [trust?.keeper];
-  return keepers.some(
-    (/** @type {any} */ keeper) =>
-      isNumber(keeper?.loadStartedAt) && generatedAt - keeper.loadStartedAt < YOUNG_MS,
-  );
+export function isYoung(keeper, generatedAt) {
+  return isNumber(keeper?.loadStartedAt) && generatedAt - keeper.loadStartedAt < YOUNG_MS;
 }
