@@ -890,6 +890,40 @@ describe('the console in a browser', { skip, concurrency: 4 }, () => {
     assert.equal(await host.stop(), 0);
   });
 
+  test('of the last hour only what is remembered is shown: what is not there from before that is no 0', async (t) => {
+    const host = await startHost(['--sample', '0', '--workers', '1']);
+    const state = await stateOf(host.url);
+    state.trust.keeper.loadStartedAt = state.generatedAt - 3 * HOUR;
+    const last = Math.floor(state.generatedAt / MINUTE);
+    const minute = { cameDue: 2, added: 0, triggered: 0, rescheduled: 1, removed: 0 };
+    const page = watch(t, await openPage(browser));
+    await page.route(/\/prerender_admin\/queue-state$/, (route) =>
+      route.fulfill({ status: 200, body: JSON.stringify(state) }),
+    );
+    const cameDue = async () => (await cellsOf(page, '#flow')).map((row) => row[1]);
+    const dashes = (/** @type {number} */ count) =>
+      Array(count).fill('–nothing is remembered of it');
+    state.flow = [
+      { ...minute, minute: last - 3 },
+      { ...minute, minute: last - 1 },
+    ];
+    await page.goto(`${host.url}/console/#/node`);
+    await untilText(page, '#flow .since', /^Nothing is remembered from before \d\d:\d\d: /);
+    assert.deepEqual(await cameDue(), ['0', '2', '0', '2', ...dashes(56)]);
+    assert.match(await textOf(page, '#flow .legend'), /Came due 4\s+Rescheduled 2\s+Added 0/);
+    state.flow = [];
+    await page.locator('#refresh').click();
+    await until('nothing', async () => !(await cameDue()).includes('2'));
+    assert.deepEqual(await cameDue(), ['0', ...dashes(59)]);
+    // A whole hour of it: nothing to be said.
+    state.flow = [{ ...minute, minute: last - 59 }];
+    await page.locator('#refresh').click();
+    await until('the first minute', async () => (await cameDue())[59] === '2');
+    assert.deepEqual(await cameDue(), [...Array(59).fill('0'), '2']);
+    assert.equal(await page.locator('#flow .since').isVisible(), false);
+    assert.equal(await host.stop(), 0);
+  });
+
   test('while the table is loaded there are no numbers, and it is said that claims are served in part', async (t) => {
     const page = watch(t, await openPage(browser, { expected: NO_SUCCESS }));
     const data = newData();

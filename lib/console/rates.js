@@ -54,16 +54,17 @@ export function showComing(view) {
 let flow = null;
 
 /**
- * Each minute of the last hour. One that the answer leaves out had nothing in it, unless it was before the counting
- * began.
+ * Each minute of the last hour. One that the answer leaves out had nothing in it, or is not remembered: which of the two
+ * it does not say of those before the first that it has.
  *
  * @param {any} numbers
  * @param {number | null} since
  */
 function minutesOf(numbers, since) {
   const last = Math.floor(numbers.generatedAt / MINUTE);
-  const first = since === null ? last - 59 : Math.max(last - 59, Math.floor(since / MINUTE));
   const known = new Map(numbers.flow.map((/** @type {any} */ entry) => [entry.minute, entry]));
+  const remembered = Math.min(last, ...known.keys());
+  const first = since === null ? remembered : Math.max(remembered, Math.floor(since / MINUTE));
   return Array.from({ length: 60 }, (_, index) => {
     const minute = last - 59 + index;
     const entry = known.get(minute);
@@ -104,11 +105,16 @@ export function showFlow(view) {
   void flow.set(minutes);
   const young = since && view.now - since.at < HOUR ? since : null;
   const note = one('.since', root);
-  setHidden(note, !young);
+  const first = minutes.find(({ counts }) => counts.some(isNumber));
+  setHidden(note, !young && first === minutes[0]);
   if (young) {
     const only =
       view.scope === 'cluster' ? say`${young.node} has counted` : ['It has been counted'];
     show(note, [...only, ' only since ', ...at(young.at), ': it began then.']);
+  } else if (first) {
+    show(note, [
+      `Nothing is remembered from before ${clock(first.minute * MINUTE)}: nothing went on, or it is longer ago than flowMinutes.`,
+    ]);
   }
   showHeads(one('thead tr', root), ['Minute', ...FLOWS.map(({ label }) => label)]);
   showRows(
@@ -117,7 +123,7 @@ export function showFlow(view) {
     (entry) => String(entry.minute),
     (entry) => [
       { is: [clock(entry.minute * MINUTE)] },
-      ...entry.counts.map((value) => ({ is: count(value, 'not counted then') })),
+      ...entry.counts.map((value) => ({ is: count(value, 'nothing is remembered of it') })),
     ],
   );
 }
