@@ -5,14 +5,14 @@
  * here, where someone writes, a wrong type is said at once, before it is durable.
  */
 
-const NUMERIC = /^\d+(\.\d+)?([eE][+-]?\d+)?$/;
+const { DECIMAL } = require('./packer.js');
 
 /** Due minutes are 32 bits: what is due later, in the year 10136, would not be kept. */
 const LATEST_DUE = 2 ** 32 * 60_000;
 
 /** @param {unknown} value */
 function isDueTime(value) {
-  if (typeof value === 'string') return NUMERIC.test(value) && Number(value) < LATEST_DUE;
+  if (typeof value === 'string') return DECIMAL.test(value) && Number(value) < LATEST_DUE;
   return typeof value === 'number' && value >= 0 && value < LATEST_DUE;
 }
 

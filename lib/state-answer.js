@@ -52,15 +52,8 @@ function withoutCounts(document) {
   const { coming: _coming, lateness: _lateness, flow: _flow, now, ...rest } = document;
   const { phase, keeper } = rest.trust;
   const why = WHY[phase] ?? `the queue keeper is not live (${phase})`;
-  const cause = phase === 'failed' && keeper?.lastError ? `: ${errorText(keeper.lastError)}` : '';
+  const cause = phase === 'failed' && keeper.lastError ? `: ${keeper.lastError}` : '';
   return { ...rest, now: { paused: now.paused, status: now.status }, error: `${why}${cause}` };
-}
-
-/** @param {unknown} error */
-function errorText(error) {
-  if (typeof error === 'string') return error;
-  const message = /** @type {any} */ (error)?.message;
-  return typeof message === 'string' ? message : JSON.stringify(error);
 }
 
 module.exports = { stateAnswer, QUESTION };

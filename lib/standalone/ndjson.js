@@ -182,4 +182,4 @@ async function importRows(stream, table, options = {}) {
   return { written, known, failed, foreign, errors, errorsTruncated: failed > errors.length };
 }
 
-module.exports = { importRows, linesOf };
+module.exports = { importRows };
