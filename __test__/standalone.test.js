@@ -1,6 +1,7 @@
 'use strict';
 
 const assert = require('node:assert/strict');
+const { once } = require('node:events');
 const fs = require('node:fs');
 const http = require('node:http');
 const net = require('node:net');
@@ -8,6 +9,7 @@ const path = require('node:path');
 const { after, before, describe, test } = require('node:test');
 const { openEnvironment } = require('../lib/standalone/environment.js');
 const { startFleet } = require('../lib/standalone/fleet.js');
+const { createApi, createServer } = require('../lib/standalone/http.js');
 const {
   decodeKey,
   decodeRow,
@@ -15,7 +17,9 @@ const {
   encodeValue,
   rowText,
 } = require('../lib/standalone/row-codec.js');
+const { openTable, startWriter } = require('../lib/standalone/table.js');
 const { assertAddsUp, expectedOf, pick } = require('./support/compare.js');
+const { DUE, manual, put } = require('./support/keepers.js');
 const { ask, at, newData, newFolder, run, startHost } = require('./support/host.js');
 const { until } = require('./support/until.js');
 
@@ -843,6 +847,124 @@ describe('a worker that fails', () => {
     assert.equal((await state()).trust.keeper.epoch, 2);
     assert.doesNotMatch(host.output(), /has ended/);
     assert.equal(await host.stop(), 0);
+  });
+});
+
+describe('a client that goes away', () => {
+  /** @param {string} url @param {object} body */
+  const claimOf = (url, body) => {
+    const text = JSON.stringify(body);
+    return (
+      `POST /render_queue/claim HTTP/1.1\r\nhost: ${new URL(url).host}\r\n` +
+      `content-type: application/json\r\ncontent-length: ${text.length}\r\n\r\n${text}`
+    );
+  };
+
+  test('while its worker stands still: its claim, read when the worker wakes, gives nothing out', async () => {
+    const faults = fs.mkdtempSync(path.join(folder, 'faults-'));
+    const host = await startHost(['--sample', '0', '--workers', '1'], { faults });
+    for (let i = 0; i < 40; i++) {
+      await ask(host.url + at(`https://shop.example/${i}`), 'PUT', { nextRenderTime: 1 });
+    }
+    const state = async () =>
+      (await ask(`${host.url}/prerender_admin/queue-state`, 'GET')).answer.now;
+    await until('the rows', async () => (await state()).due === 40);
+    // Connections that the worker has taken already.
+    const clients = await Promise.all(
+      Array.from({ length: 8 }, async () => {
+        const client = net.connect(Number(new URL(host.url).port), '127.0.0.1');
+        client.write('GET /queue_status HTTP/1.1\r\nhost: localhost\r\n\r\n');
+        await once(client, 'data');
+        return client;
+      }),
+    );
+    fs.writeFileSync(path.join(faults, '0.block'), '1500');
+    await until('the fault', () => !fs.existsSync(path.join(faults, '0.block')));
+    await Promise.all(
+      clients.map(async (client) => {
+        await new Promise((resolve) => client.write(claimOf(host.url, { limit: 5 }), resolve));
+        client.destroy();
+        await once(client, 'close');
+      }),
+    );
+    // The second is sent when the worker has answered the first, and read what lay there with it.
+    for (let i = 0; i < 2; i++) await state();
+    assert.equal((await state()).inFlight, 0);
+    const { answer } = await ask(`${host.url}/render_queue/claim`, 'POST', { limit: 100 });
+    assert.equal(answer.jobs.length, 40);
+    assert.doesNotMatch(host.output(), /failed/);
+    assert.equal(await host.stop(), 0);
+  });
+
+  test('while it is being served: its jobs are given back as if they had not been given out', async (t) => {
+    const data = newData();
+    const writer = await startWriter(data);
+    const table = openTable(data, writer.connect());
+    const keeper = manual();
+    const keys = ['a', 'b', 'c'].map((name) => `https://shop.example/${name}`);
+    for (const key of keys) {
+      const written = await table.put(key, DUE);
+      keeper.apply(put(key, DUE, written?.version));
+    }
+    /** Reads of the table wait for it. @type {Promise<unknown>} */
+    let reading = Promise.resolve();
+    let reads = 0;
+    let failures = 0;
+    const api = createApi({
+      keeper,
+      table: /** @type {any} */ ({
+        /** @param {string} key */
+        async get(key) {
+          reads += 1;
+          await reading;
+          return table.getSync(key);
+        },
+      }),
+      nodes: /** @type {any} */ (null),
+      leftover: /** @type {any} */ (null),
+      node: 'localhost',
+      defaultInterval: HOUR,
+      onError: () => {
+        failures += 1;
+      },
+    });
+    const server = createServer(api);
+    t.after(async () => {
+      server.closeAllConnections();
+      server.close();
+      keeper.close();
+      await table.close();
+      await writer.stop();
+    });
+    await new Promise((resolve) => server.listen(0, '127.0.0.1', () => resolve(undefined)));
+    const { port } = /** @type {net.AddressInfo} */ (server.address());
+    const url = `http://127.0.0.1:${port}`;
+    // More often than a page may miss.
+    for (let round = 0; round < 6; round++) {
+      let read = () => {};
+      reading = new Promise((resolve) => {
+        read = () => resolve(undefined);
+      });
+      reads = 0;
+      const client = net.connect(port, '127.0.0.1');
+      /** @type {Promise<net.Socket>} */
+      const served = new Promise((resolve) => server.once('connection', resolve));
+      client.write(claimOf(url, { limit: 2 }));
+      const socket = await served;
+      await until('the claim', () => reads > 0);
+      assert.equal(keeper.state().now.inFlight, 2);
+      client.destroy();
+      await once(socket, 'close');
+      read();
+      await until('their end', () => keeper.state().now.inFlight === 0, { withinMs: 10_000 });
+    }
+    assert.equal(keeper.explain(keys[0]).misses, 0);
+    assert.equal(keeper.size, 3);
+    const { answer } = await ask(`${url}/render_queue/claim`, 'POST', { limit: 3 });
+    assert.deepEqual(answer.jobs.map((/** @type {any} */ { key }) => key).sort(), keys);
+    const state = keeper.state();
+    assert.deepEqual([state.now.heldKeys, state.trust.keeper.repairedTotal], [0, 0]);
+    assert.equal(failures, 0);
   });
 });
 

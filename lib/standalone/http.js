@@ -24,7 +24,7 @@ const { checkNodes, otherOwner } = require('./nodes.js');
  *   out as they are, anything else as JSON
  *
  * What the routes use of the keeper.
- * @typedef {Pick<import('../../index.js').QueueKeeper, 'claim' | 'confirm' | 'describe' | 'dueSummary'
+ * @typedef {Pick<import('../../index.js').QueueKeeper, 'apply' | 'claim' | 'confirm' | 'describe' | 'dueSummary'
  *   | 'explain' | 'metrics' | 'pause' | 'release' | 'resume' | 'state' | 'stateJson' | 'status'>} Keeper
  */
 
@@ -182,9 +182,17 @@ function createApi({
   /** @param {Request} request */
   async function postClaim(request) {
     const { limit } = await readObject(request);
+    // After a thread has stood still, that a client has gone is read one turn later than what it had asked.
+    for (let turn = 0; turn < 2; turn++) await new Promise((resolve) => setImmediate(resolve));
     if (draining)
       throw new HttpError(503, 'the host is stopping', { headers: { 'retry-after': '2' } });
-    return { body: await claims.claim(limit) };
+    if (isGone(request)) throw gone();
+    const claimed = await claims.claim(limit);
+    if (isGone(request)) {
+      await claims.giveBack(claimed.jobs);
+      throw gone();
+    }
+    return { body: claimed };
   }
 
   /** @param {Request} request */
@@ -424,6 +432,20 @@ function isLoopbackName(host) {
   if (host === undefined) return false;
   const name = host.replace(/:\d+$/, '').toLowerCase();
   return name === 'localhost' || name === '[::1]' || /^127(\.\d{1,3}){3}$/.test(name);
+}
+
+/**
+ * Whether there is nobody to answer any more. A client that has only closed its own half cannot be told from one that has gone.
+ *
+ * @param {Request} request
+ */
+function isGone({ socket }) {
+  return !socket.writable;
+}
+
+/** For nobody to read. */
+function gone() {
+  return new HttpError(400, 'the client went away');
 }
 
 /**
