@@ -201,8 +201,10 @@ impl Keeper {
         let mut last = None;
         // Rows that come to be leased and before a front that there was.
         let mut passed = 0;
+        let mut most = n;
         'listing: while granted.len() < n {
-            merge.list(fronts, (n - granted.len()).min(LISTED), &mut listed);
+            let before = granted.len();
+            merge.list(fronts, most.min(LISTED), &mut listed);
             if listed.is_empty() {
                 claim.complete = true;
                 break;
@@ -250,8 +252,13 @@ impl Keeper {
                     claim.tokens.push(leases.grant(grant, &settings, walks, now).token);
                     claim.jobs.push(table, row, class, place);
                     granted.push(row);
+                    if granted.len() == n {
+                        break 'listing;
+                    }
                 }
             }
+            // Where all are in flight or held, many may be: those of several lists are read side by side.
+            most = if granted.len() > before { n - granted.len() } else { most.saturating_mul(2) };
         }
         if n > 0 {
             claim.skipped_leased += merge.leased_before(fronts, last.filter(|_| !claim.complete)) - passed;
