@@ -1198,6 +1198,59 @@ describe('walks, head checks and repairs', () => {
     assert.deepEqual([repairedTotal, topCheck.repaired], [0, 1]);
   });
 
+  test('a partial verification does not take back what a whole one has found', () => {
+    const keeper = manual();
+    const walk = (/** @type {object[]} */ rows, partial = false) => {
+      const walk = keeper.beginWalk('verify');
+      walk.rows(rows);
+      walk.end({ partial });
+      return keeper.state().trust.exact;
+    };
+    const verifiedAt = () =>
+      /^keeper_verified_timestamp_seconds (.*)$/m.exec(keeper.metrics())?.[1];
+    const missed = [{ cacheKey: 'missed', ...DUE }];
+    assert.equal(walk(missed), false);
+    const at = verifiedAt();
+    keeper.setNow(START + MINUTE);
+    assert.equal(walk([], true), false);
+    assert.equal(walk(missed, true), false);
+    assert.equal(verifiedAt(), at, 'when the whole table was read last');
+    assert.equal(walk(missed), true);
+    assert.notEqual(verifiedAt(), at);
+    assert.equal(walk([], true), true);
+  });
+
+  test('a version that is no finite number is none: the event is applied', () => {
+    for (const version of [-Infinity, Infinity, Number.NaN, -(2n ** 2000n)]) {
+      const keeper = manual();
+      keeper.applyAll([
+        { ...put('key'), version: 1 },
+        { ...put('key', LATER), version },
+      ]);
+      assert.equal(keeper.describe('key')?.dueAt, LATER.nextRenderTime, `${version}`);
+    }
+  });
+
+  test('rows of other nodes, however many a walk reads, do not make deletions forgotten', () => {
+    const keeper = manual({ node: 'a', nodes: ['a', 'b', 'c', 'd'] });
+    /** @param {number} i */
+    const isOwn = (i) => keeper.explain(`https://shop.example/${i}`).owner === 'a';
+    const keys = Array.from({ length: 320_000 }, (_, i) => `https://shop.example/${i}`);
+    const own = keys[keys.findIndex((_, i) => isOwn(i))];
+    keeper.applyAll([
+      { ...put(own), version: 1 },
+      { ...gone(own), version: 3 },
+    ]);
+    const walk = keeper.beginWalk('verify');
+    for (let from = 0; from < keys.length; from += 1_000) {
+      const some = keys.slice(from, from + 1_000).filter((key) => key !== own);
+      walk.rows(some.map((cacheKey) => ({ cacheKey, ...LATER, version: 2 })));
+    }
+    assert.ok(walk.end().unowned > 229_376);
+    keeper.apply({ ...put(own), version: 2 });
+    assert.equal(keeper.describe(own), null, 'the event is older than the deletion');
+  });
+
   test('of two reads of a key under way, the older is never taken for the newer: the key is read again', () => {
     const keeper = manual();
     keeper.applyAll([put('claimed'), put('checked'), put('walked')]);
@@ -1639,6 +1692,24 @@ describe('explain', () => {
     const { rank, waitMs } = keeper.explain('key 29');
     assert.equal(rank, 30);
     assert.ok(waitMs > 0);
+  });
+
+  test('a backlog that grows by new rows that are due has no end in sight; rows removed before they were due bring it no nearer', () => {
+    const keeper = manual({ defaultInterval: MINUTE });
+    const backlog = Array.from({ length: 100 }, (_, i) => put(`key ${i}`));
+    keeper.applyAll(backlog);
+    for (let minute = 1; minute <= 5; minute++) {
+      const late = Array.from({ length: 500 }, (_, i) => put(`later ${i}`, LATER));
+      keeper.applyAll([...late, ...late.map(({ id }) => gone(id))]);
+      keeper.applyAll(Array.from({ length: 50 }, (_, i) => put(`new ${minute} ${i}`)));
+      keeper.applyAll(keeper.claim(40).jobs.map(({ key }) => put(key, LATER)));
+      keeper.setNow(START + minute * MINUTE);
+    }
+    assert.equal(keeper.dueSummary().due, 150);
+    assert.equal(keeper.state().now.drainEtaMs, null);
+    const rate = (/** @type {string} */ name) =>
+      Number(new RegExp(`^keeper_${name} (.*)$`, 'm').exec(keeper.metrics())?.[1]);
+    assert.deepEqual([rate('came_due_rate'), rate('finished_rate')], [(100 + 5 * 50) / 5, 40]);
   });
 
   test('rates are over ten minutes however few of them the flow tells of', () => {

@@ -20,6 +20,12 @@ pub struct Minutes {
     pub rescheduled: u64,
     /// Rows that were kept, and now are not.
     pub removed: u64,
+    /// Of the added, those that were due.
+    #[serde(skip)]
+    pub added_due: u64,
+    /// Of the removed, those that were due.
+    #[serde(skip)]
+    pub removed_due: u64,
     /// Jobs given out.
     #[serde(skip)]
     pub claimed: u64,
@@ -89,6 +95,8 @@ impl Flow {
                 sum.triggered += minute.triggered;
                 sum.rescheduled += minute.rescheduled;
                 sum.removed += minute.removed;
+                sum.added_due += minute.added_due;
+                sum.removed_due += minute.removed_due;
                 sum.claimed += minute.claimed;
             }
         }

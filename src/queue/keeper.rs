@@ -495,7 +495,9 @@ impl Keeper {
             (None, Some(target)) => {
                 let row = self.add(hash, NewKey::Plain(key), target);
                 if flows {
-                    self.flow.at(self.minute).added += 1;
+                    let flow = self.flow.at(self.minute);
+                    flow.added += 1;
+                    flow.added_due += u64::from(target.1 <= self.minute);
                 }
                 Changed::Added(row)
             }
@@ -525,7 +527,9 @@ impl Keeper {
                 self.table.remove(hash, row);
                 self.count_out(minute);
                 if flows {
-                    self.flow.at(self.minute).removed += 1;
+                    let flow = self.flow.at(self.minute);
+                    flow.removed += 1;
+                    flow.removed_due += u64::from(minute <= self.minute);
                 }
                 self.version += 1;
                 Changed::Removed
@@ -618,6 +622,7 @@ impl Keeper {
     /// [`Self::apply`], where the hash is known.
     pub fn apply_hashed(&mut self, hash: u64, key: &[u8], event: Event, version: f64) -> Outcome {
         self.trust.last_event_at = Some(self.now.wall);
+        let version = if version.is_finite() { version } else { f64::NAN };
         let outcome = self.take(hash, key, event, version);
         match outcome {
             Outcome::Applied => self.trust.events_applied += 1,

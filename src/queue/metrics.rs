@@ -199,8 +199,8 @@ impl Keeper {
         text.gauge(
             "keeper_verified_timestamp_seconds",
             "seconds",
-            "When the last verification ended; NaN before the first.",
-            known(trust.verify.map(|report| seconds(report.at))),
+            "When the last verification of the whole table ended; NaN before the first.",
+            known(trust.verified_at.map(seconds)),
         );
         text.gauge("keeper_load_seconds", "seconds", "How long the load took.", known(trust.load_ms.map(seconds)));
         let verify = trust.verify.map(|report| seconds(report.ms));

@@ -26,6 +26,7 @@ pub const NONE: RowId = 0;
 const CHUNK: usize = 256 * 1024;
 const UNIT: usize = 4;
 const UNITS: u32 = (CHUNK / UNIT) as u32;
+const MOST_CHUNKS: u32 = u32::MAX / UNITS;
 /// Bytes copied when a record is written to while an image is taken.
 const BLOCK: usize = 1024;
 const BLOCKS: usize = CHUNK / BLOCK;
@@ -532,6 +533,8 @@ impl Records {
 
     fn new_chunk(&mut self) {
         let chunks = self.arena.chunks.len() as u32;
+        // Better none than a row in another's place.
+        assert!(chunks < MOST_CHUNKS, "records: 16 GiB are full");
         if chunks > 0 {
             // What is left of the last one is a freed record, or too short for any: the scan knows.
             let rest = UNITS - self.arena.bump;
@@ -610,11 +613,6 @@ impl Records {
             return None;
         }
         self.imaging.take().map(|imaging| imaging.image)
-    }
-
-    /// Gives up an image being taken.
-    pub fn abandon_image(&mut self) {
-        self.imaging = None;
     }
 
     /// Panics where the lists of freed records are not what they should be. For tests.

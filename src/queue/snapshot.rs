@@ -121,12 +121,6 @@ impl Keeper {
         Some(Image { arena, head: self.image.take()? })
     }
 
-    /// Gives up an image being taken.
-    pub fn abandon_image(&mut self) {
-        self.table.abandon_image();
-        self.image = None;
-    }
-
     /// A snapshot was written, in so many ms.
     pub fn snapshot_written(&mut self, ms: f64) {
         self.trust.snapshot_ms = Some(ms);

@@ -217,12 +217,17 @@ impl Keeper {
 
     /// Whether they are known to be what the table says.
     pub fn exact(&self) -> bool {
-        let missed = self.trust.verify.is_some_and(|verify| verify.repaired > 0);
         // A key that must be read and has not been is one that is known to differ.
         let unread = !self.watch.all_read() || self.watch.lost();
         // Whoever should feed may have events that have not come here.
         let unfed = self.pulse.is_lost(self.now.mono);
-        self.live() && !self.resyncing && self.whole && self.unverified == 0 && !missed && !unread && !unfed
+        self.live()
+            && !self.resyncing
+            && self.whole
+            && self.unverified == 0
+            && !self.trust.missed()
+            && !unread
+            && !unfed
     }
 
     /// Rates over the last ten whole minutes, or over as many as there have been; `None` before the first is over.
@@ -234,8 +239,8 @@ impl Keeper {
         let sum = self.flow.recent(self.minute, minutes);
         let per_minute = |rows: u64| rows as f64 / f64::from(minutes);
         Some(Rates {
-            coming_due: per_minute(sum.came_due + sum.triggered),
-            finished: per_minute(sum.rescheduled + sum.removed),
+            coming_due: per_minute(sum.came_due + sum.triggered + sum.added_due),
+            finished: per_minute(sum.rescheduled + sum.removed_due),
             claimed: per_minute(sum.claimed),
         })
     }
@@ -423,10 +428,5 @@ impl Keeper {
             max_age_ms: 5_000.0,
             keeper,
         }
-    }
-
-    /// The state document as JSON text.
-    pub fn state_json(&self) -> String {
-        serde_json::to_string(&self.state()).expect("numbers, strings and lists are always JSON")
     }
 }

@@ -181,6 +181,12 @@ pub struct Trust {
     /// It was the last verification.
     #[serde(skip)]
     pub resync_was_last: bool,
+    /// When the last verification ended that read the whole table.
+    #[serde(skip)]
+    pub verified_at: Option<f64>,
+    /// One had put missed writes right, and none has read the whole table since.
+    #[serde(skip)]
+    pub missed_before: bool,
     /// The check of the head.
     pub top_check: TopCheck,
     /// Writes put right before their event had come, by a walk or a single read, since the start. What a snapshot had is none, nor what an
@@ -202,6 +208,22 @@ pub struct Trust {
 }
 
 impl Trust {
+    /// A verification has ended.
+    pub(super) fn verified(&mut self, report: WalkReport, resyncing: bool) {
+        self.missed_before = report.partial && self.missed();
+        self.verified_at = if report.partial { self.verified_at } else { Some(report.at) };
+        self.verify = Some(report);
+        self.resync_was_last = resyncing;
+        if resyncing {
+            self.last_resync = Some(report);
+        }
+    }
+
+    /// Whether writes were missed, as far as is known since a verification last read the whole table.
+    pub(super) fn missed(&self) -> bool {
+        self.missed_before || self.verify.is_some_and(|verify| verify.repaired > 0)
+    }
+
     /// Something more is known of what the last verification found. Returns whether there was one.
     pub(super) fn amend_verify(&mut self, amend: impl Fn(&mut WalkReport)) -> bool {
         let Some(verify) = &mut self.verify else { return false };

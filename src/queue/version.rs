@@ -78,7 +78,9 @@ impl RecentVersions {
             return;
         }
         if age != self.age {
-            self.previous.insert(hash, version);
+            if self.previous.len() < MOST || self.previous.contains_key(&hash) {
+                self.previous.insert(hash, version);
+            }
             return;
         }
         if self.current.len() >= MOST && !self.current.contains_key(&hash) {
@@ -141,5 +143,11 @@ mod tests {
         }
         assert!(versions.bytes() < 5 << 20, "{}", versions.bytes());
         assert_eq!(versions.get(hash(999_999)), Some((1.0, 0)));
+        versions.advance(REMEMBER_MS);
+        for key in 1_000_000..2_000_000 {
+            versions.keep(hash(key), 1.0, 0);
+            versions.keep(hash(key + 1_000_000), 1.0, 1);
+        }
+        assert!(versions.bytes() < 5 << 20, "{}", versions.bytes());
     }
 }

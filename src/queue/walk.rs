@@ -260,7 +260,10 @@ impl Keeper {
         };
         let changed = self.change(hash, found, key, target, Kind::Repair);
         let gained = matches!(changed, Changed::Added(_)) && kind == WalkKind::Verify && self.is_gained(key);
-        self.note_version(hash, changed.row(found), version);
+        if owned {
+            // Those of other nodes' rows, of which there may be any number, would drive out what is remembered of deletions.
+            self.note_version(hash, changed.row(found), version);
+        }
         self.overtake(hash, found, key, changed, Reader::Feeder);
         if let Some(row) = changed.row(found) {
             self.set_mark(row, Mark::Seen);
@@ -350,11 +353,7 @@ impl Keeper {
         } else {
             self.unheard.keep_only(walk.id);
             self.last_verified = walk.id;
-            self.trust.verify = Some(*report);
-            self.trust.resync_was_last = self.resyncing;
-            if self.resyncing {
-                self.trust.last_resync = Some(*report);
-            }
+            self.trust.verified(*report, self.resyncing);
         }
         if !partial {
             self.trust.partial_load = false;

@@ -217,6 +217,8 @@ struct Minute {
     triggered: u64,
     rescheduled: u64,
     removed: u64,
+    added_due: u64,
+    removed_due: u64,
     claimed: u64,
 }
 
@@ -245,6 +247,7 @@ struct Trust {
     unreadable: u64,
     partial_load: bool,
     verify: Option<Report>,
+    missed_before: bool,
     last_resync: Option<Report>,
     resync_was_last: bool,
     checked_at: Option<f64>,
@@ -662,6 +665,7 @@ impl Model {
                 self.put_in(key, age, minute, false);
                 if event {
                     self.flowing().added += 1;
+                    self.flowing().added_due += u64::from(minute <= now);
                 }
                 Did::Added
             }
@@ -670,6 +674,7 @@ impl Model {
                 self.leave(kept.age);
                 if event {
                     self.flowing().removed += 1;
+                    self.flowing().removed_due += u64::from(kept.minute <= now);
                 }
                 if let Some(entry) = self.leases.get_mut(&key)
                     && entry.state == State::Grace
@@ -1365,7 +1370,7 @@ impl Model {
         }
         let load = walk.load;
         let target = if owned { self.judge(key, row, judged) } else { None };
-        if !version.is_nan() {
+        if owned && !version.is_nan() {
             self.versions.insert(key, (version, self.now.mono));
         }
         let did = self.change(key, target, false);
@@ -1450,6 +1455,9 @@ impl Model {
         } else {
             self.unheard.retain(|_, unheard| unheard.under_way);
             self.unheard.values_mut().for_each(|unheard| unheard.under_way = false);
+            let missed =
+                self.trust.missed_before || self.trust.verify.as_ref().is_some_and(|verify| verify.repaired > 0);
+            self.trust.missed_before = partial && missed;
             self.trust.verify = Some(report.clone());
             self.trust.resync_was_last = self.resyncing;
             if self.resyncing {
@@ -1660,6 +1668,8 @@ impl Model {
                 sum.triggered += minute.triggered;
                 sum.rescheduled += minute.rescheduled;
                 sum.removed += minute.removed;
+                sum.added_due += minute.added_due;
+                sum.removed_due += minute.removed_due;
                 sum.claimed += minute.claimed;
             }
         }
@@ -1682,6 +1692,7 @@ impl Model {
             && self.failed.is_empty()
             && self.suspects.is_empty()
             && !self.lost
+            && !self.trust.missed_before
             && self.trust.verify.as_ref().is_none_or(|verify| verify.repaired == 0)
     }
 
@@ -1771,8 +1782,8 @@ impl Model {
         let by_hour: Vec<u64> = (0..24).map(|hour| coming(hour * 60, hour * 60 + 59)).collect();
         let recent = self.recent();
         let minutes = f64::from(self.rate_minutes().max(1));
-        let gain = (recent.rescheduled + recent.removed) as f64 / minutes
-            - (recent.came_due + recent.triggered) as f64 / minutes;
+        let gain = (recent.rescheduled + recent.removed_due) as f64 / minutes
+            - (recent.came_due + recent.triggered + recent.added_due) as f64 / minutes;
         let all = bins(&|_| true);
         let later: u64 = all[2..].iter().sum();
         let drain = match later {

@@ -610,7 +610,6 @@ fn small_step(world: &mut World, draw: &mut Draw, host: bool) {
         }
         241..247 => match draw.below(8) {
             0..3 => world.begin_image(),
-            3 => world.abandon_image(),
             _ => _ = world.go_on_imaging(),
         },
         247..252 if world.restoring.is_some() => _ = world.go_on_restoring(1 + draw.below(9)),

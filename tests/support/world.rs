@@ -440,12 +440,6 @@ impl World {
         }
     }
 
-    pub fn abandon_image(&mut self) {
-        log!(self, "abandon_image");
-        self.keeper.abandon_image();
-        self.imaging = None;
-    }
-
     /// Goes on with the image; once it is whole, writes it, and reads it back into another keeper.
     pub fn go_on_imaging(&mut self) -> bool {
         let image = self.keeper.go_on_imaging();
@@ -658,7 +652,7 @@ impl World {
             let got = samples.get(&name[..]).unwrap_or_else(|| panic!("metrics lack {name}"));
             assert_eq!(*got, expected.to_string(), "metrics: {name}");
         }
-        let parsed: Value = serde_json::from_str(&self.keeper.state_json()).expect("it is JSON");
+        let parsed: Value = serde_json::to_value(self.keeper.state()).expect("it is JSON");
         assert_eq!(parsed["now"]["due"], json!(self.model.due()), "stateJson");
     }
 
