@@ -848,6 +848,25 @@ describe('a worker that fails', () => {
     assert.doesNotMatch(host.output(), /has ended/);
     assert.equal(await host.stop(), 0);
   });
+
+  test('by standing still for 15 s: it is ended and replaced; time in which the whole process stood still does not count', async () => {
+    const faults = fs.mkdtempSync(path.join(folder, 'faults-'));
+    const host = await startHost(['--sample', '0', '--workers', '2'], { faults });
+    const block = path.join(faults, '0.block');
+    fs.writeFileSync(block, '120000');
+    await until('the fault', () => !fs.existsSync(block));
+    const began = performance.now();
+    host.child.kill('SIGSTOP');
+    const frozen = () => performance.now() - began > 16_000;
+    await until('more than a worker may be silent', frozen, { everyMs: 100 });
+    host.child.kill('SIGCONT');
+    const said = /worker (\d) has stood still for (\d+) ms: it is ended/;
+    const [, worker, silence] = await until('its end', () => said.exec(host.output()));
+    assert.equal(worker, '0');
+    assert.ok(Number(silence) > 31_000, silence);
+    await until('another', () => /worker 0 has ended: it is replaced/.test(host.output()));
+    assert.equal(await host.stop(), 0);
+  });
 });
 
 describe('a client that goes away', () => {

@@ -93,6 +93,9 @@ class Host {
   #config = { keeper: {} };
   /** @type {NodeJS.Timeout | undefined} */
   #watch;
+  #lookedAt = 0;
+  /** Since when this thread has not stood still itself. */
+  #awakeSince = 0;
 
   /**
    * @param {ReturnType<typeof readOptions>} options
@@ -374,10 +377,14 @@ class Host {
       this.#print(`the queue is lost, start again: ${/** @type {Error} */ (error).message}`);
       process.exit(1);
     }
+    // While the process was asleep nobody could be heard of: see `arbiter.js`.
+    const now = performance.now();
+    if (now - this.#lookedAt >= 4 * WATCH_MS) this.#awakeSince = now;
+    this.#lookedAt = now;
     for (const member of this.#members) {
       if (!member?.ready) continue;
       const silence = this.#board.silence(member.index);
-      if (silence > WORKER_SILENCE_MS) {
+      if (Math.min(silence, now - this.#awakeSince) > WORKER_SILENCE_MS) {
         this.#print(`worker ${member.index} has stood still for ${silence} ms: it is ended`);
         void member.worker.terminate();
       }
