@@ -137,6 +137,44 @@ describe('a sitemap', () => {
     assert.deepEqual([row?.nextRenderTime, row?.fromSitemap], [5, true]);
   });
 
+  test('a row that is written between its reading and its writing stays, and is from the sitemap; a damaged one is written anew', async () => {
+    const known = at('raced-known');
+    const fresh = at('raced');
+    await table.put(known, { nextRenderTime: 5 });
+    await table.put(at('damaged'), { nextRenderTime: 5 });
+    let writes = 0;
+    const raced = /** @type {typeof table} */ ({
+      getSync(key) {
+        if (key === at('damaged')) throw new Error('it is cut off');
+        return table.getSync(key);
+      },
+      async write(rows) {
+        writes += 1;
+        if (writes === 1) {
+          for (const key of [known, fresh]) {
+            await table.put(key, { nextRenderTime: 7, urgentAt: 8, changedAt: 9 });
+          }
+        }
+        return table.write(rows);
+      },
+    });
+    const pages = [known, fresh, at('damaged')].map((loc) => `<url><loc>${loc}</loc></url>`);
+    const report = await importSitemap(file(urlset(pages.join('\n'))), { table: raced, now: NOW });
+    assert.deepEqual([report.written, report.unchanged, writes], [3, 0, 2]);
+    for (const key of [known, fresh]) {
+      const { version: _, ...row } = (await table.get(key)) ?? {};
+      assert.deepEqual(row, {
+        cacheKey: key,
+        nextRenderTime: 7,
+        urgentAt: 8,
+        changedAt: 9,
+        fromSitemap: true,
+        effectiveInterval: null,
+      });
+    }
+    assert.ok(Number((await table.get(at('damaged')))?.nextRenderTime) >= NOW);
+  });
+
   test('gzip, a byte order mark, UTF-16 and a prefix are read', async () => {
     const text = (/** @type {string} */ page) => urlset(`<url><loc>${at(page)}</loc></url>`);
     const prefixed = `<s:urlset xmlns:s="http://www.sitemaps.org/schemas/sitemap/0.9"><s:url><s:loc>${at('prefixed')}</s:loc></s:url></s:urlset>`;

@@ -355,16 +355,17 @@ async function importSitemap(file, { table, now, isForeign, onProgress }) {
         fromSitemap: true,
         effectiveInterval: cadence,
       },
-      ifVersion: before?.version,
+      // 0: where there is still none.
+      ifVersion: before === undefined ? undefined : (before?.version ?? 0),
     };
   };
 
-  /** A row that cannot be read is written anew. @param {string} key */
+  /** Undefined for a row that cannot be read: it is written anew. @param {string} key */
   const readQuietly = (key) => {
     try {
       return table.getSync(key);
     } catch {
-      return null;
+      return undefined;
     }
   };
 
