@@ -7,8 +7,10 @@ const os = require('node:os');
 const path = require('node:path');
 const { test } = require('node:test');
 const { Board } = require('../lib/standalone/board.js');
+const { openEnvironment } = require('../lib/standalone/environment.js');
 const { startHandOver } = require('../lib/standalone/hand-over.js');
 const { Leftover } = require('../lib/standalone/leftover.js');
+const { encodeKey } = require('../lib/standalone/row-codec.js');
 const { openTable, startWriter } = require('../lib/standalone/table.js');
 const { manual } = require('./support/keepers.js');
 const { until } = require('./support/until.js');
@@ -143,6 +145,87 @@ test('a row is sent to its own node only, and deleted here only when it has arri
   end();
   other.closeAllConnections();
   other.close();
+  await table.close();
+  await writer.stop();
+  fs.rmSync(folder, { recursive: true });
+});
+
+test('a row that cannot be read holds up no other: it is named once, counted, and looked at ever less often', async () => {
+  const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'queue-hand-over-'));
+  const writer = await startWriter(folder);
+  const table = openTable(folder, writer.connect());
+  const keeper = manual({ node: 'a', nodes: ['b'] });
+  const keys = Array.from({ length: 400 }, (_, i) => `https://shop.example/${i}`);
+  const theirs = keys.filter((key) => keeper.explain(key).reason === 'not-owned').slice(0, 150);
+  for (const key of theirs) await table.put(key, { nextRenderTime: 1 });
+  const { root, rows } = openEnvironment(folder);
+  const damage = async (/** @type {string} */ key) => {
+    await rows.put(encodeKey(key), Buffer.from('damaged'));
+  };
+  await damage(theirs[0]);
+  const other = http.createServer(async (request, response) => {
+    let sent = '';
+    for await (const chunk of request) sent += chunk;
+    const written = sent.split('\n').length;
+    const report = { written, known: 0, failed: 0, foreign: 0, errors: [] };
+    const answer = request.method === 'GET' ? { node: 'b', ring: ['a', 'b'] } : report;
+    response.end(JSON.stringify(answer));
+  });
+  await new Promise((resolve) => other.listen(0, '127.0.0.1', () => resolve(undefined)));
+  const { port } = /** @type {import('node:net').AddressInfo} */ (other.address());
+  const leftover = new Leftover({ node: 'a', table, board: new Board() });
+  /** @type {string[]} */
+  const said = [];
+  /** When each pass began. @type {number[]} */
+  let passes = [];
+  const start = () =>
+    startHandOver({
+      table: {
+        walk(range) {
+          if (range.after === null) passes.push(performance.now());
+          return table.walk(range);
+        },
+        getSync: (key) => table.getSync(key),
+        write: (writes) => table.write(writes),
+        writtenAt: (key) => table.writtenAt(key),
+      },
+      keeper,
+      nodes: { urlOf: () => `http://127.0.0.1:${port}` },
+      leftover,
+      log: (message) => said.push(message),
+      lookMs: 1,
+    });
+  const named = () => said.filter((text) => text.includes('cannot be read'));
+
+  let end = start();
+  await until('nine passes', () => passes.length > 8);
+  const pause = passes[8] - passes[7];
+  assert.ok(pause >= 250, `${pause} ms`);
+  assert.deepEqual(leftover.of(['a', 'b']), { rows: 1 });
+  assert.equal(table.count(), 1);
+  const is = `row "${theirs[0]}" of node b cannot be read`;
+  assert.deepEqual(named(), [
+    `${is}, so it cannot be handed over: DELETE it here, and PUT the page on that node`,
+  ]);
+  await table.delete(theirs[0]);
+  await until('that nothing is left', () => leftover.of(['a', 'b']) === null);
+  end();
+
+  // No more than so many are named at once; those that follow when these are gone.
+  await leftover.forget();
+  for (const key of theirs) await damage(key);
+  said.length = 0;
+  passes = [];
+  end = start();
+  await until('a second pass', () => passes.length > 2);
+  assert.equal(named().length, 100);
+  const gone = theirs.filter((key) => named().some((text) => text.includes(`"${key}"`)));
+  for (const key of gone) await table.delete(key);
+  await until('the others', () => named().length === theirs.length);
+  end();
+  other.closeAllConnections();
+  other.close();
+  await root.close();
   await table.close();
   await writer.stop();
   fs.rmSync(folder, { recursive: true });

@@ -778,6 +778,35 @@ describe('what the keeper keeps wrongly', () => {
   });
 });
 
+describe('a damaged row of another node', () => {
+  test('is named, and deleted by whoever is told to; no other row of another node is', async () => {
+    const host = await startHost(['--sample', '0', '--node', 'a']);
+    const ring = [
+      { name: 'a', url: host.url },
+      { name: 'b', url: 'http://127.0.0.1:1' },
+    ];
+    await ask(`${host.url}/prerender_admin/nodes`, 'PUT', { nodes: ring });
+    const keys = Array.from({ length: 50 }, (_, i) => `https://shop.example/${i}`);
+    const owners = await Promise.all(
+      keys.map((key) => ask(`${host.url}/prerender_admin/explain`, 'POST', { key })),
+    );
+    const key = keys[owners.findIndex(({ answer }) => answer.owner === 'b')];
+    const { root, rows } = openEnvironment(host.data);
+    await rows.put(encodeKey(key), encodeValue(key, rowText({ nextRenderTime: 1 }), 1));
+    assert.equal((await ask(host.url + at(key), 'DELETE')).status, 421);
+    await rows.put(encodeKey(key), Buffer.from('damaged'));
+    await until('its name', () => host.output().includes(`row "${key}" of node b cannot be read`));
+    assert.deepEqual((await ask(host.url + at(key), 'DELETE')).answer.existed, true);
+    assert.equal((await ask(host.url + at(key), 'DELETE')).status, 421);
+    await until('the end of the hand-over', async () => {
+      const { status, answer } = await ask(`${host.url}/prerender_admin/queue-state`, 'GET');
+      return status === 200 && !('handOver' in answer);
+    });
+    await root.close();
+    assert.equal(await host.stop(), 0);
+  });
+});
+
 describe('a worker that fails', () => {
   test('by an error: it is replaced, another feeds, the queue is not loaded anew, and claims go on', async () => {
     const faults = fs.mkdtempSync(path.join(folder, 'faults-'));

@@ -20,6 +20,9 @@ const SETTLED_MS = 5_000;
 const CHUNK_KEYS = 200;
 const BATCH_ROWS = 500;
 const SEND_MS = 30_000;
+/** Rows that cannot be read are named, once each, the first so many of them. */
+const MOST_NAMED = 100;
+const LONGEST_NAME = 2_000;
 /** Looking through the table takes no more than one part in so many of the time. */
 const SHARE = 5;
 
@@ -43,6 +46,8 @@ function startHandOver({ table, keeper, nodes, leftover, token, log, lookMs = LO
   const said = new Map();
   /** Rows that the last pass saw, and their versions. @type {Map<string, number | undefined>} */
   let before = new Map();
+  /** Rows that it could not read, as far as they were named. @type {Set<string>} */
+  let named = new Set();
 
   let settled = false;
   let seen = '';
@@ -108,6 +113,8 @@ function startHandOver({ table, keeper, nodes, leftover, token, log, lookMs = LO
     const known = new Map();
     /** @type {typeof before} */
     const seen = new Map();
+    /** @type {typeof named} */
+    const damaged = new Set();
     /** @param {string} owner @param {ScheduleRow[]} rows */
     const send = async (owner, rows) => {
       if (!known.has(owner)) known.set(owner, await isItself(owner, ring));
@@ -129,6 +136,14 @@ function startHandOver({ table, keeper, nodes, leftover, token, log, lookMs = LO
         const { reason, owner, lease } = keeper.explain(key);
         if (reason !== 'not-owned') continue;
         const row = lease ? null : readable(key);
+        if (row === undefined) {
+          outcome.failed += 1;
+          if (damaged.size < MOST_NAMED) {
+            if (!named.has(key)) log(unreadable(key, owner));
+            damaged.add(key);
+          }
+          continue;
+        }
         if (row) seen.set(key, row.version);
         if (!row || before.get(key) !== row.version) {
           outcome.waiting += 1;
@@ -148,6 +163,7 @@ function startHandOver({ table, keeper, nodes, leftover, token, log, lookMs = LO
     }
     for (const [owner, rows] of batches) await send(owner, rows);
     before = seen;
+    named = damaged;
     return outcome;
   }
 
@@ -220,12 +236,13 @@ function startHandOver({ table, keeper, nodes, leftover, token, log, lookMs = LO
     );
   }
 
-  /** @param {string} key */
+  /** Undefined for a row that cannot be read. @param {string} key */
   function readable(key) {
     try {
       return table.getSync(key);
-    } catch {
-      return null;
+    } catch (error) {
+      if (/** @type {any} */ (error).code !== 'E_TABLE_READ') throw error;
+      return undefined;
     }
   }
 
@@ -254,6 +271,12 @@ function startHandOver({ table, keeper, nodes, leftover, token, log, lookMs = LO
     if (!signal.aborted) log(`rows are no longer handed over to other nodes: ${error.stack}`);
   });
   return () => ending.abort();
+}
+
+/** @param {string} key @param {string} owner */
+function unreadable(key, owner) {
+  const name = JSON.stringify(key.slice(0, LONGEST_NAME));
+  return `row ${name} of node ${owner} cannot be read, so it cannot be handed over: DELETE it here, and PUT the page on that node`;
 }
 
 module.exports = { startHandOver };
