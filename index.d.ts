@@ -338,6 +338,8 @@ export interface State {
       malformed: number;
       lastEventAt: number | null;
       verify: WalkReport | null;
+      /** When the last verification ended that read the whole table. */
+      verifiedAt: number | null;
       lastResync: WalkReport | null;
       topCheck: { at: number | null; checked: number; repaired: number };
       /** Writes put right before their event had come, by a walk, a check of the head or a claim, since the start. What a snapshot had is none, nor what an event had flagged. */
@@ -358,6 +360,8 @@ export interface State {
       invalidRules: { index: number; what: string }[];
       /** The nodes that keys are shared among, this one included, in order. */
       ring: string[];
+      /** How many minutes `flow` tells of, the current one included. */
+      flowMinutes: number;
       bytes: number;
     };
   };

@@ -1702,7 +1702,7 @@ describe('explain', () => {
       const late = Array.from({ length: 500 }, (_, i) => put(`later ${i}`, LATER));
       keeper.applyAll([...late, ...late.map(({ id }) => gone(id))]);
       keeper.applyAll(Array.from({ length: 50 }, (_, i) => put(`new ${minute} ${i}`)));
-      keeper.applyAll(keeper.claim(40).jobs.map(({ key }) => put(key, LATER)));
+      keeper.applyAll(keeper.claim(40).jobs.map((/** @type {any} */ { key }) => put(key, LATER)));
       keeper.setNow(START + minute * MINUTE);
     }
     assert.equal(keeper.dueSummary().due, 150);
@@ -1889,7 +1889,7 @@ describe('the state document', () => {
     'due dueSitemap dueDiscovered dueChanged oldestChangedAt dueUrgent oldestUrgentAt changedByDemand inFlight heldKeys unclaimed paused status';
   const TRUST = 'source live phase exact stateAt stateAgeMs maxAgeMs keeper';
   const KEEPER =
-    'phase rows carriedRows classes resyncing exact loadStartedAt loadedAt loadMs loadRows unreadableRows partialLoad eventsApplied malformed lastEventAt verify lastResync topCheck repairedTotal gainedTotal lostTotal lastError epoch unverifiedRows ring bytes';
+    'phase rows carriedRows classes resyncing exact loadStartedAt loadedAt loadMs loadRows unreadableRows partialLoad eventsApplied malformed lastEventAt verify verifiedAt flowMinutes lastResync topCheck repairedTotal gainedTotal lostTotal lastError epoch unverifiedRows ring bytes';
   const CLASS =
     'route cadenceMs carried fromSitemap changed urgent demandPeriodMs rows due oldestDueAt oldestLatenessCadences';
 

@@ -890,7 +890,7 @@ describe('the console in a browser', { skip, concurrency: 4 }, () => {
     assert.equal(await host.stop(), 0);
   });
 
-  test('of the last hour only what is remembered is shown: what is not there from before that is no 0', async (t) => {
+  test('of the last hour only what is remembered is shown: what is forgotten is no 0', async (t) => {
     const host = await startHost(['--sample', '0', '--workers', '1']);
     const state = await stateOf(host.url);
     state.trust.keeper.loadStartedAt = state.generatedAt - 3 * HOUR;
@@ -903,18 +903,20 @@ describe('the console in a browser', { skip, concurrency: 4 }, () => {
     const cameDue = async () => (await cellsOf(page, '#flow')).map((row) => row[1]);
     const dashes = (/** @type {number} */ count) =>
       Array(count).fill('–nothing is remembered of it');
+    state.trust.keeper.flowMinutes = 4;
     state.flow = [
-      { ...minute, minute: last - 3 },
+      { ...minute, minute: last - 2 },
       { ...minute, minute: last - 1 },
     ];
     await page.goto(`${host.url}/console/#/node`);
-    await untilText(page, '#flow .since', /^Nothing is remembered from before \d\d:\d\d: /);
-    assert.deepEqual(await cameDue(), ['0', '2', '0', '2', ...dashes(56)]);
+    await untilText(page, '#flow .since', /^Only the minutes from \d\d:\d\d on are remembered: /);
+    assert.deepEqual(await cameDue(), ['0', '2', '2', '0', ...dashes(56)]);
     assert.match(await textOf(page, '#flow .legend'), /Came due 4\s+Rescheduled 2\s+Added 0/);
+    state.trust.keeper.flowMinutes = 60;
     state.flow = [];
     await page.locator('#refresh').click();
     await until('nothing', async () => !(await cameDue()).includes('2'));
-    assert.deepEqual(await cameDue(), ['0', ...dashes(59)]);
+    assert.deepEqual(await cameDue(), Array(60).fill('0'));
     // A whole hour of it: nothing to be said.
     state.flow = [{ ...minute, minute: last - 59 }];
     await page.locator('#refresh').click();

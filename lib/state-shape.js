@@ -157,6 +157,7 @@ const KEEPER = {
   malformed: count,
   lastEventAt: number,
   verify: report,
+  verifiedAt: number,
   lastResync: report,
   topCheck: walk,
   repairedTotal: count,
@@ -171,6 +172,7 @@ const KEEPER = {
   unverifiedRows: count,
   awaitingRead: count,
   invalidRules: ruleList,
+  flowMinutes: count,
   bytes: count,
 };
 

@@ -148,7 +148,7 @@ function keeperTroubles(keeper, now) {
   /** @type {Trouble[]} */
   const found = [];
   if (!keeper) return found;
-  const { verify, unreadableRows, partialLoad, epoch, epochAt, invalidRules, loadedAt } = keeper;
+  const { verify, unreadableRows, partialLoad, epoch, epochAt, invalidRules } = keeper;
   if (partialLoad)
     found.push({ level: 'bad', is: ['The load stopped short: some rows are not kept.'] });
   if (unreadableRows > 0) {
@@ -163,7 +163,10 @@ function keeperTroubles(keeper, now) {
       is: [`The last verification put right ${counted(verify.repaired, 'missed write')}.`],
     });
   }
-  const verifiedAt = verify?.at ?? loadedAt;
+  if (verify?.partial) {
+    found.push({ level: 'warn', is: ['The last verification stopped short, and is tried again.'] });
+  }
+  const verifiedAt = keeper.verifiedAt ?? keeper.loadedAt;
   if (isNumber(verifiedAt) && now - verifiedAt > VERIFY_LATE_MS) {
     found.push({ level: 'warn', is: [`No verification for ${roughly(now - verifiedAt)}.`] });
   }

@@ -53,35 +53,41 @@ export function showComing(view) {
 /** @type {ReturnType<typeof flowChart> | null} */
 let flow = null;
 
+/** The keepers whose numbers are added up. @param {View} view @returns {{ keeper: any, node: unknown }[]} */
+function keepersOf({ numbers, scope }) {
+  return scope === 'cluster' ? numbers.nodes : [{ ...numbers.trust, node: numbers.node }];
+}
+
 /**
- * Each minute of the last hour. One that the answer leaves out had nothing in it, or is not remembered: which of the two
- * it does not say of those before the first that it has.
+ * Each minute of the last hour. One that the answer leaves out had nothing in it, unless it was before the counting began, or is not
+ * remembered.
  *
- * @param {any} numbers
+ * @param {View} view
  * @param {number | null} since
  */
-function minutesOf(numbers, since) {
+function minutesOf(view, since) {
+  const { numbers } = view;
   const last = Math.floor(numbers.generatedAt / MINUTE);
   const known = new Map(numbers.flow.map((/** @type {any} */ entry) => [entry.minute, entry]));
-  const remembered = Math.min(last, ...known.keys());
-  const first = since === null ? remembered : Math.max(remembered, Math.floor(since / MINUTE));
+  const remembered = keepersOf(view).map(({ keeper }) => keeper?.flowMinutes ?? 60);
+  const from = last + 1 - Math.min(60, ...remembered);
+  const first = since === null ? from : Math.max(from, Math.floor(since / MINUTE));
   return Array.from({ length: 60 }, (_, index) => {
     const minute = last - 59 + index;
     const entry = known.get(minute);
     const counts = FLOWS.map(({ name }) => {
-      if (entry) return isNumber(entry[name]) ? entry[name] : null;
-      return minute >= first ? 0 : null;
+      if (minute < from || (!entry && minute < first)) return null;
+      return entry ? (isNumber(entry[name]) ? entry[name] : null) : 0;
     });
     return { minute, counts };
   });
 }
 
 /** Since when the flow is counted: the youngest load of those that are added up. @param {View} view */
-function countedSince({ numbers, scope }) {
+function countedSince(view) {
   /** @type {{ at: number, node: string }[]} */
   const begun = [];
-  const keepers = scope === 'cluster' ? numbers.nodes : [{ ...numbers.trust, node: numbers.node }];
-  for (const { keeper, node } of keepers) {
+  for (const { keeper, node } of keepersOf(view)) {
     const at = keeper?.loadStartedAt ?? keeper?.loadedAt;
     if (isNumber(at)) begun.push({ at, node: String(node) });
   }
@@ -93,7 +99,7 @@ export function showFlow(view) {
   const root = one('#flow');
   const legend = one('.legend', root);
   const since = numbers ? countedSince(view) : null;
-  const minutes = numbers ? minutesOf(numbers, since?.at ?? null) : [];
+  const minutes = numbers ? minutesOf(view, since?.at ?? null) : [];
   FLOWS.forEach(({ label }, index) => {
     const values = minutes.map((minute) => minute.counts[index]).filter(isNumber);
     const sum = values.length > 0 ? values.reduce((total, value) => total + value, 0) : null;
@@ -113,7 +119,7 @@ export function showFlow(view) {
     show(note, [...only, ' only since ', ...at(young.at), ': it began then.']);
   } else if (first) {
     show(note, [
-      `Nothing is remembered from before ${clock(first.minute * MINUTE)}: nothing went on, or it is longer ago than flowMinutes.`,
+      `Only the minutes from ${clock(first.minute * MINUTE)} on are remembered: see flowMinutes.`,
     ]);
   }
   showHeads(one('thead tr', root), ['Minute', ...FLOWS.map(({ label }) => label)]);

@@ -74,11 +74,22 @@ export function without({ nodes }) {
 /** @param {View} view @returns {Parts[]} */
 function verifiedWords({ document, scope, now }) {
   if (scope === 'node') {
-    const { verify, loadedAt } = document.trust.keeper;
+    const { verify, verifiedAt, loadedAt } = document.trust.keeper;
     if (verify) {
       const found = counted(verify.repaired, 'missed write');
+      const read = say`${[counted(verify.scanned, 'row')]} read, ${[found]} found`;
+      if (!verify.partial)
+        return [[...say`Verified ${[roughly(now - verify.at)]} ago: `, ...read, '.']];
+      const whole = verifiedAt ?? loadedAt;
       return [
-        say`Verified ${[roughly(now - verify.at)]} ago: ${[counted(verify.scanned, 'row')]} read, ${[found]} found.`,
+        [
+          ...say`The last verification, ${[roughly(now - verify.at)]} ago, stopped short: `,
+          ...read,
+          '.',
+        ],
+        isNumber(whole)
+          ? say`The whole table was read ${[roughly(now - whole)]} ago.`
+          : ['The whole table has not been read yet.'],
       ];
     }
     return isNumber(loadedAt)
@@ -90,7 +101,7 @@ function verifiedWords({ document, scope, now }) {
   /** @type {{ at: number, node: string } | null} */
   let oldest = null;
   for (const { node, keeper } of document.nodes) {
-    const at = keeper?.verify?.at ?? keeper?.loadedAt;
+    const at = keeper?.verifiedAt ?? keeper?.loadedAt;
     if (isNumber(at) && (oldest === null || at < oldest.at)) oldest = { at, node: String(node) };
   }
   if (oldest === null) return [];

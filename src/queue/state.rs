@@ -162,6 +162,8 @@ pub struct KeeperReport {
     pub awaiting_read: usize,
     pub invalid_rules: Vec<InvalidRule>,
     pub ring: Vec<String>,
+    /// How many minutes `flow` tells of, the current one included.
+    pub flow_minutes: u32,
     pub bytes: usize,
 }
 
@@ -416,6 +418,7 @@ impl Keeper {
             awaiting_read: self.watch.unread(),
             invalid_rules: self.invalid_rules.clone(),
             ring: self.ring().nodes().to_vec(),
+            flow_minutes: self.config.flow_minutes,
             bytes: self.bytes(),
         };
         TrustReport {

@@ -181,8 +181,7 @@ pub struct Trust {
     /// It was the last verification.
     #[serde(skip)]
     pub resync_was_last: bool,
-    /// When the last verification ended that read the whole table.
-    #[serde(skip)]
+    /// When the last verification ended that read the whole table, ms since the epoch.
     pub verified_at: Option<f64>,
     /// One had put missed writes right, and none has read the whole table since.
     #[serde(skip)]

@@ -248,6 +248,7 @@ struct Trust {
     partial_load: bool,
     verify: Option<Report>,
     missed_before: bool,
+    verified_at: Option<f64>,
     last_resync: Option<Report>,
     resync_was_last: bool,
     checked_at: Option<f64>,
@@ -1458,6 +1459,9 @@ impl Model {
             let missed =
                 self.trust.missed_before || self.trust.verify.as_ref().is_some_and(|verify| verify.repaired > 0);
             self.trust.missed_before = partial && missed;
+            if !partial {
+                self.trust.verified_at = Some(report.at);
+            }
             self.trust.verify = Some(report.clone());
             self.trust.resync_was_last = self.resyncing;
             if self.resyncing {
@@ -1821,7 +1825,7 @@ impl Model {
             "lastError": trust.last_error, "epoch": self.epoch, "epochAt": self.epoch_at, "feederSilentMs": Value::Null,
             "unverifiedRows": self.rows.values().filter(|kept| kept.unverified).count(),
             "awaitingRead": self.awaiting_read(), "invalidRules": self.invalid,
-            "ring": self.ring, "carriedRows": self.carried_rows(),
+            "ring": self.ring, "flowMinutes": self.config.flow_minutes, "verifiedAt": trust.verified_at, "carriedRows": self.carried_rows(),
         });
         for (name, value) in more.as_object().expect("an object") {
             keeper[name] = value.clone();
