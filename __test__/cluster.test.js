@@ -274,7 +274,9 @@ describe('the sum of all nodes', () => {
       const keys = Array.from({ length: 600 }, (_, n) => `https://shop.example/${n}`).filter(
         (key) => keeper.explain(key).reason !== 'not-owned',
       );
-      for (const key of keys) keeper.apply(put(key, { nextRenderTime: START - HOUR }));
+      const load = keeper.beginWalk('load');
+      load.rows(keys.map((cacheKey) => ({ cacheKey, nextRenderTime: START - HOUR })));
+      load.end();
       for (const key of keys.slice(0, 10 * (i + 1)))
         keeper.apply(put(key, { nextRenderTime: START + 24 * HOUR }));
       keeper.setNow(START + 2 * MINUTE);

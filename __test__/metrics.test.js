@@ -147,7 +147,14 @@ describe('metrics', { skip: install() }, () => {
 
   test('tell rates a minute over the last ten whole minutes or as many as there were, and when the backlog will be gone', () => {
     const keeper = manual({ defaultInterval: MINUTE });
-    for (let i = 0; i < 100; i++) keeper.apply(put(`late ${i}`, { nextRenderTime: START - HOUR }));
+    const load = keeper.beginWalk('load');
+    load.rows(
+      Array.from({ length: 100 }, (_, i) => ({
+        cacheKey: `late ${i}`,
+        nextRenderTime: START - HOUR,
+      })),
+    );
+    load.end();
     for (let i = 0; i < 20; i++)
       keeper.apply(put(`coming ${i}`, { nextRenderTime: START + MINUTE }));
     for (const { key, token } of keeper.claim(60).jobs) {
