@@ -1,6 +1,7 @@
 'use strict';
 
 const assert = require('node:assert/strict');
+const { spawn } = require('node:child_process');
 const { once } = require('node:events');
 const fs = require('node:fs');
 const http = require('node:http');
@@ -8,6 +9,7 @@ const net = require('node:net');
 const path = require('node:path');
 const { after, before, describe, test } = require('node:test');
 const { openEnvironment } = require('../lib/standalone/environment.js');
+const { lockFolder } = require('../lib/standalone/folder-lock.js');
 const { startFleet } = require('../lib/standalone/fleet.js');
 const { createApi, createServer } = require('../lib/standalone/http.js');
 const {
@@ -617,6 +619,40 @@ describe('the command line', () => {
     assert.equal(await served.ended, 1, served.output());
     assert.match(served.output(), /another process serves/);
     assert.equal(await host.stop(), 0);
+  });
+
+  test('a data folder is served by one, however many begin at once over what a killed process left', async () => {
+    const data = newData();
+    const module = require.resolve('../lib/standalone/folder-lock.js');
+    const script = `require(${JSON.stringify(module)}).lockFolder(${JSON.stringify(data)}).then(() => {
+      process.stdout.write('locked');
+      setInterval(() => {}, 1_000);
+    });`;
+    for (let round = 0; round < 3; round++) {
+      const child = spawn(process.execPath, ['-e', script], {
+        stdio: ['ignore', 'pipe', 'inherit'],
+      });
+      await once(child.stdout, 'data');
+      await assert.rejects(lockFolder(data), /another process serves/);
+      child.kill('SIGKILL');
+      await once(child, 'exit');
+      const all = await Promise.allSettled([1, 2, 3].map(() => lockFolder(data)));
+      const locks = all.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []));
+      assert.equal(locks.length, 1);
+      for (const one of all) {
+        if (one.status === 'rejected') assert.match(one.reason.message, /another process serves/);
+      }
+      const [{ sockets, release }] = locks;
+      assert.equal(fs.readdirSync(sockets).length, 1);
+      release();
+      assert.deepEqual(fs.readdirSync(sockets), []);
+    }
+    // As a version before this one locked it.
+    const before = net.createServer((socket) => socket.destroy());
+    before.listen(path.join(data, 'run', 'lock.sock'));
+    await once(before, 'listening');
+    await assert.rejects(lockFolder(data), /another process serves/);
+    before.close();
   });
 
   test('without arguments but a folder: 20,000 sample rows, and what to try next', async () => {

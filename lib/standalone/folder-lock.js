@@ -5,14 +5,18 @@
  * socket, which the system lets go of however the process ends. The sockets of the workers lie beside it.
  */
 
-const { createHash } = require('node:crypto');
+const { createHash, randomBytes } = require('node:crypto');
 const fs = require('node:fs');
 const net = require('node:net');
 const os = require('node:os');
 const path = require('node:path');
+const { setTimeout: sleep } = require('node:timers/promises');
 
 /** A socket's path has some 100 bytes on every system. */
 const LONGEST_FOLDER = 70;
+/** So long the first of those that begin at once waits for the others to give way. */
+const GIVE_WAY_MS = 2_000;
+const LOOK_MS = 20;
 
 /** @param {string} data  an existing folder */
 function socketFolder(data) {
@@ -42,27 +46,34 @@ function usable(data) {
 }
 
 /**
+ * Each process listens on a socket of its own first, and then looks for others that answer: of two, one at least sees the
+ * other, so no two hold the folder, and nobody takes away what another has just made.
+ *
  * @param {string} data
  * @returns {Promise<{ sockets: string, release(): void }>}
  */
 async function lockFolder(data) {
   const sockets = usable(data);
-  const file = path.join(sockets, 'lock.sock');
+  // In the order of time: of those that begin at once the first stays.
+  const name = `lock-${Date.now().toString(36)}-${randomBytes(3).toString('hex')}.sock`;
   const server = net.createServer((socket) => socket.destroy());
-  const locked = await listens(server, file).catch((error) => refuse(data, error));
-  if (!locked) {
-    if (await answers(file)) {
+  await listen(server, path.join(sockets, name)).catch((error) => refuse(data, error));
+  for (const until = performance.now() + GIVE_WAY_MS; ; ) {
+    const { own, others, left } = await look(sockets, name);
+    if (own && others.length === 0) {
+      for (const file of left) fs.rmSync(file, { force: true });
+      break;
+    }
+    const isFirst = others.every((other) => name < other);
+    if (!own || !isFirst || performance.now() > until) {
+      server.close();
       throw new Error(
         `another process serves ${data}: stop it, or name another folder with --data`,
       );
     }
-    fs.rmSync(file, { force: true });
-    if (!(await listens(server, file))) throw new Error(`${data} cannot be locked`);
+    await sleep(LOOK_MS);
   }
   server.unref();
-  for (const name of fs.readdirSync(sockets)) {
-    if (/^worker-.*\.sock$/.test(name)) fs.rmSync(path.join(sockets, name), { force: true });
-  }
   return {
     sockets,
     release() {
@@ -72,19 +83,35 @@ async function lockFolder(data) {
 }
 
 /**
+ * `own`: our socket is still there. `others`: the locks of processes that live. `left`: what processes that have ended left.
+ *
+ * @param {string} sockets
+ * @param {string} name
+ */
+async function look(sockets, name) {
+  const names = fs.readdirSync(sockets);
+  const others = [];
+  const left = [];
+  for (const other of names) {
+    if (other === name || !/^(lock|worker-).*\.sock$/.test(other)) continue;
+    const file = path.join(sockets, other);
+    if (other.startsWith('lock') && (await answers(file))) others.push(other);
+    else left.push(file);
+  }
+  return { own: names.includes(name), others, left };
+}
+
+/**
  * @param {net.Server} server
  * @param {string} file
- * @returns {Promise<boolean>}
+ * @returns {Promise<void>}
  */
-function listens(server, file) {
+function listen(server, file) {
   return new Promise((resolve, reject) => {
-    server.once('error', (/** @type {NodeJS.ErrnoException} */ error) => {
-      if (error.code === 'EADDRINUSE') resolve(false);
-      else reject(error);
-    });
+    server.once('error', reject);
     server.listen(file, () => {
-      server.removeAllListeners('error');
-      resolve(true);
+      server.removeListener('error', reject);
+      resolve();
     });
   });
 }
