@@ -207,6 +207,22 @@ impl Buckets {
         pages.map(|(at, page)| u64::from(if at < number { page.rows } else { page.rows_to(slot) })).sum()
     }
 
+    /// How many rows of its minute are before this one. They are followed from it both ways, side by side, until one way ends.
+    pub fn before(&self, table: &Table, row: RowId, minute: Minute) -> u32 {
+        let (mut back, mut on) = (row, row);
+        let mut steps = 0;
+        loop {
+            (back, on) = (table.previous(back), table.next(on));
+            if back == NONE {
+                return steps;
+            }
+            if on == NONE {
+                return self.get(minute).rows - 1 - steps;
+            }
+            steps += 1;
+        }
+    }
+
     /// Bytes allocated.
     pub fn bytes(&self) -> usize {
         self.pages.bytes() + self.pages.iter().map(|(_, page)| page.bytes()).sum::<usize>()
@@ -258,6 +274,10 @@ mod tests {
             rows.push((row, minute));
         }
         assert_eq!(buckets.validate(&table, 3), minutes.len() as u64);
+        for (i, (row, minute)) in rows.iter().enumerate() {
+            let before = rows[..i].iter().filter(|other| other.1 == *minute).count();
+            assert_eq!(buckets.before(&table, *row, *minute), before as u32);
+        }
         assert_eq!(buckets.first_from(401), Some(Minute::MAX - 1));
         for bound in [0, 1, 101, 256, 257, 400, u64::from(Minute::MAX), u64::from(Minute::MAX) + 1] {
             let expected = minutes.iter().filter(|minute| u64::from(**minute) < bound).count() as u64;

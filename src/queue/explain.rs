@@ -100,12 +100,7 @@ impl Keeper {
         if explanation.due {
             let place = Line::of(class, &self.config.priority, self.now.wall).place(minute);
             let before = rows_before(&self.classes, &self.config.priority, self.now.wall, self.minute, place);
-            let mut rank = before + 1;
-            let mut ahead = self.table.previous(row);
-            while ahead != NONE {
-                rank += 1;
-                ahead = self.table.previous(ahead);
-            }
+            let rank = before + u64::from(class.buckets.before(&self.table, row, minute)) + 1;
             explanation.score = Some(place.score);
             explanation.rank = Some(rank);
             let rate = self.rates().map(|rates| rates.claimed).filter(|rate| *rate > 0.0);
