@@ -419,6 +419,12 @@ export declare class QueueKeeper {
    */
   release(key: string, token?: number): 'released' | 'expired' | 'superseded' | 'unknown';
 
+  /**
+   * Ends a lease as if it had not been granted, without a miss: whoever claimed has gone and did not get the key. False where it is no
+   * longer live.
+   */
+  giveBack(token: number): boolean;
+
   /** Lets a lease last `ms` from now (default: `leaseMs`), never less long than it would have. The new end, or null where it is not live. */
   extend(token: number, ms?: number): number | null;
 

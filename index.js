@@ -421,6 +421,12 @@ class QueueKeeper {
     return RELEASED[native.release(this.#flushed, key, token)];
   }
 
+  /** @param {number} token */
+  giveBack(token) {
+    checkToken(token);
+    return native.giveBack(this.#flushed, token);
+  }
+
   /** @param {number} token @param {number} [ms] */
   extend(token, ms) {
     checkToken(token);

@@ -766,6 +766,31 @@ describe('claims, leases and holds on a manual clock', () => {
     assert.equal(keeper.explain('a').misses, 1, 'granted again at the same due minute: a miss');
   });
 
+  test('giveBack ends a lease without a miss or a grace, and is false once it is not live', () => {
+    const keeper = manual();
+    keeper.apply(put('key'));
+    for (let times = 0; times < 10; times++) {
+      const [{ token }] = keeper.claim(1).jobs;
+      assert.equal(keeper.state().now.inFlight, 1);
+      assert.equal(keeper.giveBack(token), true);
+      assert.equal(keeper.state().now.inFlight, 0);
+      assert.equal(keeper.giveBack(token), false);
+      assert.equal(keeper.release('key', token), 'unknown');
+    }
+    assert.deepEqual([keeper.explain('key').misses, keeper.explain('key').hold], [0, null]);
+    // One that had missed before has missed as often as before.
+    const misses = () => keeper.explain('key').misses;
+    keeper.claim(1);
+    keeper.setNow(START + 121_000);
+    const before = misses();
+    const [{ token }] = keeper.claim(1).jobs;
+    keeper.giveBack(token);
+    assert.deepEqual([before, misses()], [1, 1]);
+    assert.equal(keeper.giveBack(5), false);
+    assert.throws(() => keeper.giveBack(-1), TypeError);
+    keeper.validate();
+  });
+
   test('extend lets a lease last, never shorter, and is null once it is not live', () => {
     const keeper = manual();
     keeper.apply(put('a'));

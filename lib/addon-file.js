@@ -36,6 +36,7 @@ const ADDON_CALLS = [
   'explain',
   'extend',
   'feederSilence',
+  'giveBack',
   'headCheck',
   'keys',
   'learnKeys',

@@ -54,7 +54,7 @@ const STALE = {
 
 /**
  * @param {object} parts
- * @param {Pick<import('../index.js').QueueKeeper, 'apply' | 'claim' | 'confirm' | 'describe' | 'explain' | 'release'>} parts.keeper
+ * @param {Pick<import('../index.js').QueueKeeper, 'claim' | 'confirm' | 'describe' | 'explain' | 'release'>} parts.keeper
  * @param {ClaimsTable} parts.table
  * @param {() => number} parts.defaultInterval  the cadence of a row that the keeper does not keep
  * @param {(name: 'jobs' | 'stale' | 'results') => void} [parts.count]
@@ -124,25 +124,6 @@ function createClaims({ keeper, table, defaultInterval, count }) {
     } catch {
       keeper.release(job.key, job.token);
       return undefined;
-    }
-  }
-
-  /**
-   * Gives back jobs that nobody has got, as if they had not been granted: a mere release would be a miss.
-   *
-   * @param {Job[]} jobs  of a claim
-   */
-  async function giveBack(jobs) {
-    let since = performance.now();
-    for (const job of jobs) {
-      if (performance.now() - since > TURN_MS) {
-        await new Promise((resolve) => setImmediate(resolve));
-        since = performance.now();
-      }
-      const row = await readForClaim(job);
-      // After an event, which this is, and which changes nothing, what is confirmed ends the lease and does no more.
-      if (row) keeper.apply({ type: 'put', id: job.key, value: row, version: row.version });
-      keeper.confirm(job.token, null);
     }
   }
 
@@ -230,7 +211,7 @@ function createClaims({ keeper, table, defaultInterval, count }) {
     return kept && !kept.carried && kept.cadenceMs ? kept.cadenceMs : defaultInterval();
   }
 
-  return { claim, giveBack, finish };
+  return { claim, finish };
 }
 
 /** @param {any} result @returns {Result} */

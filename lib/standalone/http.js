@@ -25,7 +25,7 @@ const { checkNodes, otherOwner } = require('./nodes.js');
  *
  * What the routes use of the keeper.
  * @typedef {Pick<import('../../index.js').QueueKeeper, 'apply' | 'claim' | 'confirm' | 'describe' | 'dueSummary'
- *   | 'explain' | 'metrics' | 'pause' | 'release' | 'resume' | 'state' | 'stateJson' | 'status'>} Keeper
+ *   | 'explain' | 'giveBack' | 'metrics' | 'pause' | 'release' | 'resume' | 'state' | 'stateJson' | 'status'>} Keeper
  */
 
 const LARGEST_BODY = 16 * 2 ** 20;
@@ -200,7 +200,7 @@ function createApi({
     if (isGone(request)) throw gone();
     const claimed = await claims.claim(limit);
     if (isGone(request)) {
-      await claims.giveBack(claimed.jobs);
+      for (const { token } of claimed.jobs) keeper.giveBack(token);
       throw gone();
     }
     return { body: claimed };

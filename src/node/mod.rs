@@ -514,6 +514,12 @@ pub fn confirm(handle: u32, token: f64, numbers: Option<&[f64]>, route: Option<S
     })
 }
 
+/// Ends a lease that nobody has got as if it had not been granted.
+#[napi]
+pub fn give_back(handle: u32, token: f64) -> Result<bool> {
+    with(handle, |keeper| keeper.give_back(token as Token))
+}
+
 /// The key of a live lease.
 #[napi]
 pub fn leased_key<'env>(env: &'env Env, handle: u32, token: f64) -> Result<Option<JsString<'env>>> {

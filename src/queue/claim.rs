@@ -320,10 +320,17 @@ impl Keeper {
             }
             return true;
         }
-        let now_due = self.find(&key).map_or(0, |row| self.table.due(row));
-        self.leases.give_back(token, now_due);
-        self.take_off_notes();
+        self.give_back(token);
         false
+    }
+
+    /// Ends a lease as if it had not been granted: whoever asked has not got the key, or it is not to be rendered. False where it is not live.
+    pub fn give_back(&mut self, token: Token) -> bool {
+        let Some(key) = self.leased_key(token) else { return false };
+        let due = self.find(&key).map_or(0, |row| self.table.due(row));
+        self.leases.give_back(token, due);
+        self.take_off_notes();
+        true
     }
 
     /// Whether what is kept had come from a snapshot and has not been confirmed since: where it is wrong, nothing was missed.

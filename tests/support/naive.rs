@@ -1202,19 +1202,25 @@ impl Model {
             }
             self.overtake(key, did, false);
         }
-        let entry = self.leases.get_mut(&key).expect("it is leased");
         if let Some(due) = due {
             if !touched {
-                entry.due = due;
+                self.leases.get_mut(&key).expect("it is leased").due = due;
             }
             return true;
         }
+        self.give_back(token);
+        false
+    }
+
+    pub fn give_back(&mut self, token: u64) -> bool {
+        let Some(key) = self.leased_key(token) else { return false };
+        let entry = self.leases.get_mut(&key).expect("it is leased");
         entry.memory = entry.before;
         entry.state = State::Idle;
         self.lease_counts[GIVEN_BACK] += 1;
         self.settle(key);
         self.forget(key);
-        false
+        true
     }
 
     pub fn release(&mut self, key: KeyId, token: Option<u64>) -> Released {

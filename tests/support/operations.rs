@@ -570,9 +570,13 @@ fn small_step(world: &mut World, draw: &mut Draw, host: bool) {
             if !live.is_empty() {
                 let token = live[draw.below(live.len())].0;
                 let ms = draw.one_of(&[None, Some(0.0), Some(1_000.0), Some(500_000.0)]);
-                world.extend(token, ms);
-            } else if let Some((token, ..)) = world.tokens.last() {
-                world.extend(*token, None);
+                match draw.below(3) {
+                    0 => world.give_back(token),
+                    _ => world.extend(token, ms),
+                }
+            } else if let Some(&(token, ..)) = world.tokens.last() {
+                world.extend(token, None);
+                world.give_back(token);
             }
         }
         175..183 => configure(world, draw, host),
@@ -725,8 +729,9 @@ fn large_step(world: &mut World, draw: &mut Draw) {
             world.claim(n);
             let live = world.live_tokens();
             for (token, key, read) in live.into_iter().take(draw.below(200)) {
-                match draw.below(2) {
+                match draw.below(3) {
                     0 => _ = world.confirm(token, &read),
+                    1 => world.give_back(token),
                     _ => _ = world.release(key, Some(token)),
                 }
             }

@@ -271,6 +271,11 @@ impl World {
         got
     }
 
+    pub fn give_back(&mut self, token: u64) {
+        log!(self, "give back token {token}");
+        assert_eq!(self.keeper.give_back(token), self.model.give_back(token), "give back");
+    }
+
     pub fn extend(&mut self, token: u64, ms: Option<f64>) {
         log!(self, "extend token {token} by {ms:?}");
         assert_eq!(self.keeper.extend(token, ms), self.model.extend(token, ms), "extend");
