@@ -2,7 +2,7 @@
  * The render queue of a prerender component, held in native memory for all worker threads of one Node process.
  *
  * Every method is synchronous unless it returns a promise, runs on the calling thread, and takes the queue's lock for as long as
- * its work takes; long work (walks, `configure`, snapshots) lets others in between every 64 rows. Wrong arguments throw a
+ * its work takes; long work (walks, `configure`, snapshots) is cut in slices, of 64 rows where they are changed, and lets others in between. Wrong arguments throw a
  * `TypeError` at the call; what the data contains never throws. All times are ms since the epoch, all sizes are bytes.
  */
 
