@@ -43,6 +43,8 @@ const MOST_JOBS = 10_000;
 const RESULT_TRIES = 8;
 /** Longer than this no claim holds up the event loop, however many rows it finds stale. */
 const TURN_MS = 5;
+/** So many rows that cannot be read, and none before them that could: it may be the table that cannot. */
+const MOST_DOUBTFUL = 16;
 const OUTCOMES = new Set(['rendered', 'failed', 'gone']);
 
 /** @type {Record<string, string>} */
@@ -54,7 +56,7 @@ const STALE = {
 
 /**
  * @param {object} parts
- * @param {Pick<import('../index.js').QueueKeeper, 'claim' | 'confirm' | 'describe' | 'explain' | 'release'>} parts.keeper
+ * @param {Pick<import('../index.js').QueueKeeper, 'claim' | 'confirm' | 'describe' | 'explain' | 'giveBack' | 'release' | 'topK'>} parts.keeper
  * @param {ClaimsTable} parts.table
  * @param {() => number} parts.defaultInterval  the cadence of a row that the keeper does not keep
  * @param {(name: 'jobs' | 'stale' | 'results') => void} [parts.count]
@@ -76,21 +78,45 @@ function createClaims({ keeper, table, defaultInterval, count }) {
     const held = new Map();
     let skippedStale = 0;
     let skippedUnreadable = 0;
+    /** Jobs whose rows could not be read, while no row could. @type {Job[]} */
+    let doubtful = [];
+    let tableIsReadable = false;
+    const readable = () => {
+      tableIsReadable = true;
+      // As after a bad render: one that stays unreadable is soon held back.
+      for (const { key, token } of doubtful) keeper.release(key, token);
+      doubtful = [];
+    };
     let since = performance.now();
     for (;;) {
       const before = jobs.length;
+      const own = before + doubtful.length;
       const { jobs: granted, ...claimed } = keeper.claim(limit - before);
       for (const key of claimed.held) held.set(key.key, key);
-      for (const job of granted) {
+      for (const [at, job] of granted.entries()) {
         // After a restart from a snapshot, all that was rendered since lies at the head.
         if (performance.now() - since > TURN_MS) {
           await new Promise((resolve) => setImmediate(resolve));
           since = performance.now();
         }
-        const row = await readForClaim(job);
-        if (row === undefined) {
+        /** @type {ScheduleRow | null} */
+        let row;
+        try {
+          row = await table.get(job.key);
+        } catch (error) {
           skippedUnreadable += 1;
-        } else if (keeper.confirm(job.token, row)) {
+          doubtful.push(job);
+          const many = doubtful.length >= MOST_DOUBTFUL;
+          if (tableIsReadable || (many && (await canRead(granted.slice(at + 1))))) readable();
+          if (doubtful.length < MOST_DOUBTFUL) continue;
+          for (const { token } of [...doubtful, ...granted]) keeper.giveBack(token);
+          const why = /** @type {Error} */ (error).message;
+          throw new HttpError(503, `the table cannot be read, claim again in a moment: ${why}`, {
+            headers: { 'retry-after': '2' },
+          });
+        }
+        if (!tableIsReadable) readable();
+        if (keeper.confirm(job.token, row)) {
           jobs.push(job);
           count?.('jobs');
         } else {
@@ -100,11 +126,12 @@ function createClaims({ keeper, table, defaultInterval, count }) {
       }
       const allGood = jobs.length === before + granted.length;
       if (granted.length > 0 && !(allGood && (claimed.complete || jobs.length >= limit))) continue;
+      readable();
       return {
         jobs,
         ...claimed,
         // Not those of this very claim.
-        skippedLeased: Math.max(0, claimed.skippedLeased - before),
+        skippedLeased: Math.max(0, claimed.skippedLeased - own),
         held: [...held.values()],
         skippedStale,
         ...(skippedUnreadable > 0 && { skippedUnreadable }),
@@ -113,18 +140,15 @@ function createClaims({ keeper, table, defaultInterval, count }) {
   }
 
   /**
-   * The durable row of a job; undefined for one that cannot be read, whose lease is then given back as after
-   * a bad render: if it stays unreadable, the keeper soon holds it back.
+   * Whether any of a few other due rows can be read; where nothing else is due, there is no telling.
    *
-   * @param {Job} job
+   * @param {Job[]} leased  of these, and of those that nobody has
    */
-  async function readForClaim(job) {
-    try {
-      return await table.get(job.key);
-    } catch {
-      keeper.release(job.key, job.token);
-      return undefined;
-    }
+  async function canRead(leased) {
+    const others = [...leased, ...keeper.topK(256).rows];
+    const some = new Set([others[0], others[others.length >> 1], others.at(-1)]);
+    const reads = [...some].map((row) => row && table.get(row.key));
+    return (await Promise.allSettled(reads)).some(({ status }) => status === 'fulfilled');
   }
 
   /**
