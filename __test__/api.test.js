@@ -778,6 +778,7 @@ describe('claims, leases and holds on a manual clock', () => {
       assert.equal(keeper.release('key', token), 'unknown');
     }
     assert.deepEqual([keeper.explain('key').misses, keeper.explain('key').hold], [0, null]);
+    assert.match(keeper.metrics(), /^keeper_claims_stale_total 0$/m);
     // One that had missed before has missed as often as before.
     const misses = () => keeper.explain('key').misses;
     keeper.claim(1);
@@ -1219,8 +1220,47 @@ describe('walks, head checks and repairs', () => {
     keeper.applyAll([put('kept'), { type: 'patch', id: 'kept' }]);
     assert.deepEqual(keeper.headCheck(), ['kept']);
     assert.equal(keeper.repair('kept', LATER), true);
-    const { repairedTotal, topCheck } = trustOf(keeper);
-    assert.deepEqual([repairedTotal, topCheck.repaired], [0, 1]);
+    keeper.applyAll([put('claimed'), put('walked')]);
+    keeper.applyAll(['claimed', 'walked'].map((id) => ({ type: 'patch', id })));
+    assert.equal(keeper.confirm(keeper.claim(1).jobs[0].token, null), false);
+    const walk = keeper.beginWalk('verify');
+    walk.rows([
+      { cacheKey: 'kept', ...LATER },
+      { cacheKey: 'walked', ...LATER },
+    ]);
+    walk.end();
+    assert.deepEqual([...keeper.keys()].sort(), ['kept', 'walked']);
+    assert.equal(keeper.describe('walked')?.dueAt, LATER.nextRenderTime);
+    const { repairedTotal, topCheck, verify } = trustOf(keeper);
+    assert.deepEqual([repairedTotal, topCheck.repaired, verify.repaired], [0, 1, 0]);
+  });
+
+  test('rows that a load could not read are no missed writes when a later walk can: as many as there were', () => {
+    const keeper = manual();
+    keeper.beginWalk('load').end({ unreadable: 2 });
+    const rows = ['first', 'second', 'third'].map((cacheKey) => ({ cacheKey, ...DUE }));
+    for (const [read, repaired] of [
+      [1, 0],
+      [2, 0],
+      [3, 1],
+    ]) {
+      const walk = keeper.beginWalk('verify');
+      walk.rows(rows.slice(0, read));
+      const report = walk.end({ unreadable: 3 - read });
+      assert.deepEqual([report.missing, report.repaired], [repaired, repaired], `${read}`);
+    }
+    assert.equal(trustOf(keeper).repairedTotal, 1);
+    // After a load that stopped short, any number.
+    const other = manual();
+    other.beginWalk('load').end({ partial: true });
+    for (const partial of [true, false]) {
+      const walk = other.beginWalk('verify');
+      walk.rows(rows.slice(0, partial ? 2 : 3));
+      assert.equal(walk.end({ partial }).repaired, 0);
+    }
+    const walk = other.beginWalk('verify');
+    walk.rows([...rows, { cacheKey: 'missed', ...DUE }]);
+    assert.equal(walk.end().repaired, 1);
   });
 
   test('a partial verification does not take back what a whole one has found', () => {

@@ -526,14 +526,14 @@ describe('unreadable rows', () => {
     assert.equal(keeper.size, 1_000 + (ROWS - 2_001));
   });
 
-  /** @param {Parameters<typeof dyingOn>[1]} [options] */
-  async function damagedForGood(options) {
+  /** @param {Parameters<typeof dyingOn>[1]} [options] @param {number} [verifyEveryMs] */
+  async function damagedForGood(options, verifyEveryMs = 20_000) {
     const clock = hasty();
     let walks = 0;
     const feeder = feed({
       table: dyingOn([1_000, 2_000], options),
       ...clock.options,
-      verifyEveryMs: 20_000,
+      verifyEveryMs,
     });
     feeder.on('walked', () => {
       walks += 1;
@@ -544,9 +544,13 @@ describe('unreadable rows', () => {
     return { pauses: clock.pauses.slice(0, 9), waits: clock.waits };
   }
 
-  test('they are asked for again, ever more slowly, and are no reason to walk before the next hour', async () => {
-    const { pauses, waits } = await damagedForGood();
-    assert.deepEqual(pauses, Array(9).fill(20_000));
+  test('they are asked for again, ever more slowly, and again by walks after one minute, two, four, and so on', async () => {
+    const { pauses, waits } = await damagedForGood({}, 10 * MINUTE);
+    const minutes = [1, 2, 4, 8, 10, 10, 10, 10, 10];
+    assert.deepEqual(
+      pauses,
+      minutes.map((n) => n * MINUTE),
+    );
     // From below, from above, and singly.
     assert.deepEqual(waits.slice(0, 9), [125, 250, 500, 125, 250, 500, 125, 250, 500]);
     assert.equal(keeper.state().trust.keeper.verify.unreadableRows, 2);

@@ -303,6 +303,8 @@ class Feeder extends EventEmitter {
       let heard = -1;
       /** Whether the walk is the one more that follows that of a gap. */
       let again = false;
+      // Walks on end that read the whole table, but for some rows.
+      let unread = 0;
       // Walks on end that failed, or did not read the whole table.
       for (let failures = 0; ; ) {
         const asked = this.#requests.length;
@@ -314,6 +316,7 @@ class Feeder extends EventEmitter {
           const report = await Promise.race([this.#walk(), closed.promise]);
           for (const request of this.#requests.splice(0, asked)) request.resolve(report);
           failures = report.partial ? failures + 1 : 0;
+          unread = !report.partial && report.unreadableRows > 0 ? unread + 1 : 0;
           // What was written during a gap has been put right, and counts as missed until a walk finds nothing more: one more.
           again = afterGap && !report.partial && report.repaired > 0;
           if (report.repaired > 0 && heard === this.#heard) {
@@ -332,8 +335,11 @@ class Feeder extends EventEmitter {
         }
         if (this.#requests.length === 0 && !again) {
           const { verifyEveryMs } = this.#options;
-          // The pause grows up to that: a row that is damaged for good may keep part of the table from ever being read.
-          const pause = failures > 0 ? this.#backoff(failures, verifyEveryMs) : verifyEveryMs;
+          let pause = verifyEveryMs;
+          // It grows up to that: a row that is damaged for good may keep part of the table from ever being read.
+          if (failures > 0) pause = this.#backoff(failures, verifyEveryMs);
+          // A row that could not be read may have been written since, or the store have failed for a moment.
+          else if (unread > 0) pause = Math.min(MINUTE * 2 ** (unread - 1), verifyEveryMs);
           await this.#sleep(pause, [closed.promise, this.#wake.promise]);
         }
       }

@@ -127,7 +127,8 @@ function createApi({
     try {
       table.getSync(key);
       return true;
-    } catch {
+    } catch (error) {
+      if (/** @type {any} */ (error).code !== 'E_TABLE_READ') throw error;
       return false;
     }
   }

@@ -201,10 +201,10 @@ impl Keeper {
         let mut last = None;
         // Rows that come to be leased and before a front that there was.
         let mut passed = 0;
-        let mut most = n;
+        let mut ahead = n;
         'listing: while granted.len() < n {
             let before = granted.len();
-            merge.list(fronts, most.min(LISTED), &mut listed);
+            merge.list(fronts, ahead.min(LISTED), &mut listed);
             if listed.is_empty() {
                 claim.complete = true;
                 break;
@@ -258,7 +258,7 @@ impl Keeper {
                 }
             }
             // Where all are in flight or held, many may be: those of several lists are read side by side.
-            most = if granted.len() > before { n - granted.len() } else { most.saturating_mul(2) };
+            ahead = if granted.len() > before { n - granted.len() } else { ahead.saturating_mul(2) };
         }
         if n > 0 {
             claim.skipped_leased += merge.leased_before(fronts, last.filter(|_| !claim.complete)) - passed;
@@ -297,10 +297,10 @@ impl Keeper {
         }
         let touched = touched != Touch::None;
         if !touched {
-            let from_snapshot = self.is_from_snapshot(found);
+            let doubtful = self.is_doubtful(hash, found);
             let changed = self.change(hash, found, &key, target, Kind::Repair);
             self.note_version(hash, changed.row(found), version);
-            if changed != Changed::Nothing && !from_snapshot {
+            if changed != Changed::Nothing && !doubtful {
                 self.count_repair(hash, Wrong::as_read(row.is_some()), version);
             }
             if let (Some(row), Some(_)) = (found, target) {
@@ -320,11 +320,13 @@ impl Keeper {
             }
             return true;
         }
-        self.give_back(token);
+        let now_due = self.find(&key).map_or(0, |row| self.table.due(row));
+        self.leases.stale(token, now_due);
+        self.take_off_notes();
         false
     }
 
-    /// Ends a lease as if it had not been granted: whoever asked has not got the key, or it is not to be rendered. False where it is not live.
+    /// Ends a lease as if it had not been granted: whoever asked has not got the key. False where it is not live.
     pub fn give_back(&mut self, token: Token) -> bool {
         let Some(key) = self.leased_key(token) else { return false };
         let due = self.find(&key).map_or(0, |row| self.table.due(row));
@@ -333,9 +335,10 @@ impl Keeper {
         true
     }
 
-    /// Whether what is kept had come from a snapshot and has not been confirmed since: where it is wrong, nothing was missed.
-    pub(super) fn is_from_snapshot(&self, found: Option<RowId>) -> bool {
-        found.is_some_and(|row| self.table.unverified(row))
+    /// Whether what is kept for a key was not known to be right: it has come from a snapshot, or the key is flagged. Where it is wrong, no
+    /// write was missed.
+    pub(super) fn is_doubtful(&self, hash: u64, found: Option<RowId>) -> bool {
+        found.is_some_and(|row| self.table.unverified(row)) || self.watch.is_flagged(hash)
     }
 
     /// What was kept was wrong, and a single read has put it right before its event had come.

@@ -1,4 +1,4 @@
-//! What happened, by the minute, for the last hour.
+//! What happened, by the minute, lately.
 
 use std::collections::VecDeque;
 
@@ -85,16 +85,14 @@ impl Flow {
         self.minutes.iter().filter(move |minute| !minute.is_empty() && now.saturating_sub(minute.minute) < self.told)
     }
 
-    /// Sums over the last `span` minutes before `now`, [`RATE_MINUTES`] at most, the current one left out since it is not over.
+    /// Sums of what rates are made of over the last `span` minutes before `now`, no more than [`RATE_MINUTES`]: the current one is not over.
     pub fn recent(&self, now: Minute, span: u32) -> Minutes {
         let mut sum = Minutes::at(now);
         for minute in &self.minutes {
             if minute.minute < now && now - minute.minute <= span {
                 sum.came_due += minute.came_due;
-                sum.added += minute.added;
                 sum.triggered += minute.triggered;
                 sum.rescheduled += minute.rescheduled;
-                sum.removed += minute.removed;
                 sum.added_due += minute.added_due;
                 sum.removed_due += minute.removed_due;
                 sum.claimed += minute.claimed;

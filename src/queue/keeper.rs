@@ -154,6 +154,8 @@ pub struct Keeper {
     pub(super) walks: u64,
     /// The walk that the last verification's report is of.
     pub(super) last_verified: u64,
+    /// Rows that no walk has read since the load, at most: as many may be found without a write having been missed.
+    pub(super) unread: u64,
     /// The parity of the last walk's marks: see [`Mark`].
     pub(super) parity: bool,
     /// A walk that did not end has left rows of both parities: from this one on.
@@ -211,6 +213,7 @@ impl Keeper {
             walk: None,
             walks: 0,
             last_verified: 0,
+            unread: 0,
             parity: false,
             stale_marks: None,
             lost_since_walk: 0,

@@ -151,8 +151,8 @@ pub struct LeaseCounts {
     pub released: u64,
     /// Leases that ran out.
     pub expired: u64,
-    /// Leases given back since the row was stale.
-    pub given_back: u64,
+    /// Leases that ended since the row was stale.
+    pub stale: u64,
     /// Times a key was held.
     pub holds: u64,
 }
@@ -445,13 +445,18 @@ impl Leases {
         }
     }
 
+    /// Ends a live lease as [`give_back`](Self::give_back) does: its row was not due any more.
+    pub fn stale(&mut self, token: Token, due: Minute) {
+        self.counts.stale += 1;
+        self.give_back(token, due);
+    }
+
     /// Ends a live lease as if it had not been granted. `due` is the row's due minute now.
     pub fn give_back(&mut self, token: Token, due: Minute) {
         let Some(&id) = self.by_token.get(&token) else { return };
         let entry = self.entry(id);
         entry.memory = entry.before;
         Self::settle(&mut entry.memory, entry.row, due);
-        self.counts.given_back += 1;
         self.enter(id, State::Idle, 0.0);
         self.drop_if_done(id);
     }

@@ -147,7 +147,7 @@ impl Keeper {
         text.gauge("keeper_in_flight", "", "Leases live now.", self.leases.in_flight());
         text.gauge("keeper_held_keys", "", "Keys held back from claims now.", self.leases.held());
         text.counter("keeper_claims_granted", "Jobs given out.", leases.granted);
-        text.counter("keeper_claims_stale", "Claimed rows that the table no longer had due.", leases.given_back);
+        text.counter("keeper_claims_stale", "Claimed rows that the table no longer had due.", leases.stale);
         text.family("keeper_claims_refused", "counter", "", "Claim calls refused, by cause.");
         for (cause, count) in ["limit", "paused", "unready"].iter().zip(trust.refused) {
             text.sample("keeper_claims_refused_total", &[("cause", cause)], count);

@@ -14,7 +14,7 @@ use super::rules::Before;
 use super::table::{Mark, NONE, RowId};
 use super::time::Minute;
 use super::trust::WalkReport;
-use super::watch::{Asked, Touch};
+use super::watch::Touch;
 
 /// What a walk is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -253,6 +253,7 @@ impl Keeper {
             _ => {}
         }
         let (kind, id) = (walk.kind, walk.id);
+        let doubtful = self.is_doubtful(hash, found);
         let target = match news {
             Some(news) => news.target,
             None if owned => self.judge(key, row, judge, found),
@@ -280,7 +281,9 @@ impl Keeper {
         } else if gained {
             self.trust.gained_total += 1;
             self.note(|report| report.gained += 1);
-        } else {
+        } else if wrong == Wrong::Missing && self.unread > 0 {
+            self.unread -= 1;
+        } else if !doubtful {
             self.trust.repaired_total += 1;
             self.unheard.walked(hash, wrong, version, id, self.now.mono);
             self.note(|report| report.found(wrong));
@@ -345,6 +348,8 @@ impl Keeper {
         report.unreadable_rows = unreadable;
         report.lost = std::mem::take(&mut self.lost_since_walk);
         self.trust.unreadable_rows = unreadable;
+        let left = if partial { u64::MAX } else { unreadable };
+        self.unread = if walk.kind == WalkKind::Load { left } else { left.min(self.unread) };
         if walk.kind == WalkKind::Load {
             self.trust.loaded_at = Some(self.now.wall);
             self.trust.load_ms = Some(report.ms);
@@ -419,7 +424,8 @@ impl Keeper {
         if let Some(row) = found {
             self.table.set_watched(row, false);
         }
-        let (touched, asked) = self.watch.read(hash, key);
+        let doubtful = self.is_doubtful(hash, found);
+        let (touched, suspect) = self.watch.read(hash, key);
         let target = row.filter(|_| self.owns(key)).and_then(|(row, judge)| self.judge(key, &row, judge, found));
         match touched {
             Touch::None => {}
@@ -429,7 +435,6 @@ impl Keeper {
             }
             Touch::Event => return false,
         }
-        let from_snapshot = self.is_from_snapshot(found);
         let changed = self.change(hash, found, key, target, Kind::Repair);
         self.note_version(hash, changed.row(found), version);
         if let (Some(row), true) = (found, changed != Changed::Removed) {
@@ -445,17 +450,16 @@ impl Keeper {
             return true;
         }
         let wrong = Wrong::as_read(row.is_some());
-        if asked == Asked::Suspect {
+        if suspect {
             // What a load suspects was not missed: it had come from a snapshot, or without a feeder.
-            if self.trust.amend_verify(|report| report.found(wrong)) {
+            if !doubtful && self.trust.amend_verify(|report| report.found(wrong)) {
                 self.trust.repaired_total += 1;
                 self.unheard.walked(hash, wrong, version, self.last_verified, self.now.mono);
             }
             return true;
         }
         self.trust.top_check.repaired += 1;
-        // An event has told of what was flagged.
-        if asked == Asked::Check && !from_snapshot {
+        if !doubtful {
             self.count_repair(hash, wrong, version);
         }
         true

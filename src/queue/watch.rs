@@ -23,17 +23,6 @@ pub enum Touch {
     Event,
 }
 
-/// Why a key was to be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
-    /// A walk had not seen it.
-    Suspect,
-    /// An event had flagged it, or reads that did not agree.
-    Flag,
-    /// For nothing but a check.
-    Check,
-}
-
 /// A key that could not be read.
 struct Failed {
     hash: u64,
@@ -163,9 +152,9 @@ impl Watch {
         }
     }
 
-    /// A key has been read. Returns what has touched it meanwhile: anything, and the read does not count; and why it was to be read.
-    /// A flagged key whose read does not count is flagged again.
-    pub fn read(&mut self, hash: u64, key: &[u8]) -> (Touch, Asked) {
+    /// A key has been read. Returns what has touched it meanwhile: anything, and the read does not count; and whether the key was a
+    /// suspect. A flagged key whose read does not count is flagged again.
+    pub fn read(&mut self, hash: u64, key: &[u8]) -> (Touch, bool) {
         self.unkept.remove(&hash);
         let suspect = self.suspects.remove(&hash).is_some();
         let flagged = self.by_flag.remove(&hash).is_some();
@@ -173,14 +162,12 @@ impl Watch {
         if touched != Touch::None && flagged {
             self.flag(hash, key);
         }
-        let asked = if suspect {
-            Asked::Suspect
-        } else if flagged {
-            Asked::Flag
-        } else {
-            Asked::Check
-        };
-        (touched, asked)
+        (touched, suspect)
+    }
+
+    /// Whether an event, or reads that did not agree, have said that this key is to be read, and it has not been since.
+    pub fn is_flagged(&self, hash: u64) -> bool {
+        self.is_flagged.contains(&hash) || self.by_flag.contains_key(&hash)
     }
 
     /// Keys that must be read and have not been: suspects, and those flagged, being read since they were, or not to be read. One that is

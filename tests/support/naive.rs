@@ -366,6 +366,8 @@ pub struct Model {
     suspects: BTreeMap<KeyId, f64>,
     /// Writes a verification put right: what was wrong, the version read (NaN: gone), of the walk under way or the last, and when.
     unheard: BTreeMap<KeyId, Unheard>,
+    /// Rows that no walk may have read since the load.
+    unread: u64,
     /// By single reads.
     unheard_reads: BTreeMap<KeyId, Unheard>,
     checked: BTreeMap<KeyId, f64>,
@@ -384,7 +386,7 @@ pub struct Model {
 const GRANTED: usize = 0;
 const RELEASED: usize = 1;
 const EXPIRED: usize = 2;
-const GIVEN_BACK: usize = 3;
+const STALE: usize = 3;
 const HOLDS: usize = 4;
 
 fn positive(number: f64) -> bool {
@@ -516,6 +518,7 @@ impl Model {
             before_walk: Default::default(),
             suspects: BTreeMap::new(),
             unheard: BTreeMap::new(),
+            unread: 0,
             unheard_reads: BTreeMap::new(),
             checked: BTreeMap::new(),
             paused: false,
@@ -1165,8 +1168,11 @@ impl Model {
         live.map(|(key, _)| *key)
     }
 
-    fn is_unverified(&self, key: KeyId) -> bool {
+    /// What is kept is of a snapshot, or the key is to be read anyway.
+    fn is_doubtful(&self, key: KeyId) -> bool {
         self.rows.get(&key).is_some_and(|kept| kept.unverified)
+            || self.to_read.contains(&key)
+            || self.by_flag.contains_key(&key)
     }
 
     /// A single read has put right what nobody had told of.
@@ -1191,9 +1197,9 @@ impl Model {
         let touched = touched != Touch::None;
         if !touched {
             self.learn_version(key, read);
-            let of_snapshot = self.is_unverified(key);
+            let doubtful = self.is_doubtful(key);
             let did = self.change(key, target, false);
-            if did != Did::Nothing && !of_snapshot {
+            if did != Did::Nothing && !doubtful {
                 self.put_right(key, read);
             }
             self.verified(key);
@@ -1208,6 +1214,7 @@ impl Model {
             }
             return true;
         }
+        self.lease_counts[STALE] += 1;
         self.give_back(token);
         false
     }
@@ -1217,7 +1224,6 @@ impl Model {
         let entry = self.leases.get_mut(&key).expect("it is leased");
         entry.memory = entry.before;
         entry.state = State::Idle;
-        self.lease_counts[GIVEN_BACK] += 1;
         self.settle(key);
         self.forget(key);
         true
@@ -1380,6 +1386,7 @@ impl Model {
         if owned && !version.is_nan() {
             self.versions.insert(key, (version, self.now.mono));
         }
+        let doubtful = self.is_doubtful(key);
         let did = self.change(key, target, false);
         self.verified(key);
         self.overtake(key, did, true);
@@ -1400,6 +1407,11 @@ impl Model {
                 self.trust.gained += 1;
                 return;
             }
+            Did::Added if self.unread > 0 => {
+                self.unread -= 1;
+                return;
+            }
+            _ if doubtful => return,
             Did::Added => Wrong::Missing,
             Did::Moved | Did::Removed => Wrong::Mismatched,
         };
@@ -1454,6 +1466,8 @@ impl Model {
         report.unreadable = unreadable;
         report.lost = std::mem::take(&mut self.lost_since_walk);
         self.trust.unreadable = unreadable;
+        let left = if partial { u64::MAX } else { unreadable };
+        self.unread = if walk.load { left } else { left.min(self.unread) };
         if walk.load {
             self.trust.loaded_at = Some(self.now.wall);
             self.trust.load_ms = Some(report.ms);
@@ -1551,6 +1565,7 @@ impl Model {
 
     pub fn repair(&mut self, key: KeyId, read: &Read) -> bool {
         self.settle_row(key);
+        let doubtful = self.is_doubtful(key);
         self.reading.remove(&key);
         let suspect = self.suspects.remove(&key).is_some();
         let flagged = self.by_flag.remove(&key).is_some();
@@ -1566,7 +1581,6 @@ impl Model {
         }
         self.learn_version(key, read);
         let gained = self.is_gained(key);
-        let of_snapshot = self.is_unverified(key);
         let did = self.change(key, target, false);
         self.verified(key);
         self.walk_touched(key);
@@ -1581,9 +1595,12 @@ impl Model {
         }
         if !suspect {
             self.trust.check_repaired += 1;
-            if !flagged && !of_snapshot {
+            if !doubtful {
                 self.put_right(key, read);
             }
+            return true;
+        }
+        if doubtful {
             return true;
         }
         let wrong = if read.is_none() { Wrong::Phantom } else { Wrong::Mismatched };
@@ -1918,7 +1935,7 @@ impl Model {
             ("keeper_in_flight".into(), self.in_flight()),
             ("keeper_held_keys".into(), self.held_keys()),
             ("keeper_claims_granted_total".into(), self.lease_counts[GRANTED]),
-            ("keeper_claims_stale_total".into(), self.lease_counts[GIVEN_BACK]),
+            ("keeper_claims_stale_total".into(), self.lease_counts[STALE]),
             ("keeper_leases_released_total".into(), self.lease_counts[RELEASED]),
             ("keeper_leases_expired_total".into(), self.lease_counts[EXPIRED]),
             ("keeper_holds_total".into(), self.lease_counts[HOLDS]),
