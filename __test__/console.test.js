@@ -1069,6 +1069,13 @@ describe('the console in a browser', { skip, concurrency: 4 }, () => {
         'Claims are paused on node-c.',
         'The backlog of late pages on node-b does not shrink at the recent rates.',
       ]);
+      // Due for a minute: the fleet may not have asked yet.
+      a.oldestDueAt = answer.generatedAt - MINUTE;
+      await page.locator('#refresh').click();
+      await until('one less', async () => !(await why()).some((one) => /being rendered/.test(one)));
+      a.oldestDueAt = answer.generatedAt - HOUR;
+      await page.locator('#refresh').click();
+      await until('it again', async () => (await why()).some((one) => /being rendered/.test(one)));
       assert.match(
         await textOf(page, '#due .tiles'),
         /never\s+on 3 of 3 nodes the late pages do not/,

@@ -14,6 +14,8 @@ import { isYoung } from './trust.js';
 const VERIFY_LATE_MS = 2 * 3_600_000;
 const CLOCKS_APART_MS = 30_000;
 const RECENT_MS = 15 * 60_000;
+/** A page that has just come due need not be rendered yet. */
+const WAITING_MS = 2 * 60_000;
 
 /** @param {View} view @returns {Verdict} */
 export function judgeAttention(view) {
@@ -50,14 +52,15 @@ export function judgeAttention(view) {
 
 /** @param {View} view @returns {Trouble[]} */
 function nodeTroubles({ document, now }) {
-  const { trust, generatedAt } = document;
+  const { trust, lateness, generatedAt } = document;
   /** @type {Trouble[]} */
   const found = [];
   if (trust.phase === 'failed' && typeof document.error === 'string') {
     found.push({ level: 'bad', is: say`${document.error}.` });
   }
   for (const { level, holds, is } of OF_CLAIMS) {
-    if (holds(document.now, trust.keeper, generatedAt)) found.push({ level, is: is([]) });
+    const node = { now: document.now, keeper: trust.keeper, oldestDueAt: lateness?.oldestDueAt };
+    if (holds(node, generatedAt)) found.push({ level, is: is([]) });
   }
   return [...found, ...queueTroubles(document), ...keeperTroubles(trust.keeper, now)];
 }
@@ -70,7 +73,7 @@ function clusterTroubles({ document, now }) {
   for (const { level, holds, is } of OF_CLAIMS) {
     // What is wrong with one that gives no numbers is said below.
     const where = nodes.filter((/** @type {any} */ node) => {
-      return node.ok === true && holds(node.now, node.keeper, generatedAt);
+      return node.ok === true && holds(node, generatedAt);
     });
     const names = where.map((/** @type {any} */ { node }) => say`${String(node)}`);
     if (names.length > 0) found.push({ level, is: is([' on ', ...list(names)]) });
@@ -90,7 +93,7 @@ function clusterTroubles({ document, now }) {
  *
  * @typedef {object} OfClaims
  * @property {'warn' | 'bad'} level
- * @property {(now: any, keeper: any, generatedAt: number) => boolean} holds
+ * @property {(node: { now: any, keeper: any, oldestDueAt: any }, generatedAt: number) => boolean} holds
  * @property {(where: Parts) => Parts} is  `where`: of a cluster, on which nodes
  */
 
@@ -98,7 +101,11 @@ function clusterTroubles({ document, now }) {
 const OF_CLAIMS = [
   {
     level: 'bad',
-    holds: (now) => now?.due > 0 && now.inFlight === 0 && now.paused !== true,
+    holds: ({ now, oldestDueAt }, generatedAt) =>
+      now?.due > 0 &&
+      now.inFlight === 0 &&
+      now.paused !== true &&
+      generatedAt - oldestDueAt > WAITING_MS,
     is: (where) => [
       'Pages are due',
       ...where,
@@ -108,12 +115,12 @@ const OF_CLAIMS = [
   },
   {
     level: 'warn',
-    holds: (now) => now?.paused === true,
+    holds: ({ now }) => now?.paused === true,
     is: (where) => ['Claims are paused', ...where, '.'],
   },
   {
     level: 'warn',
-    holds: (now, keeper, generatedAt) =>
+    holds: ({ now, keeper }, generatedAt) =>
       now?.drainEtaMs === null && now.inFlight > 0 && !isYoung(keeper, generatedAt),
     is: (where) => ['The backlog of late pages', ...where, ' does not shrink at the recent rates.'],
   },
