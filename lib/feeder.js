@@ -46,7 +46,7 @@ const { sampleKeys } = require('./sample-keys.js');
  * @property {() => string[] | null} [peers]  the other nodes' names; null while there are some that are not yet
  *   known. Left out: a node on its own
  * @property {string} [snapshot]  the file of the snapshot; left out: none is kept
- * @property {number} [verifyEveryMs]  sooner, and then ever more slowly, after a walk that did not read the whole table
+ * @property {number} [verifyEveryMs]  sooner, and then ever more slowly, after a walk that did not read the whole table, or could not read some rows
  * @property {number} [headCheckEveryMs]
  * @property {number} [headRows]
  * @property {number} [chunkRows]

@@ -713,14 +713,18 @@ class ModelKeeper {
           if (owned) seen.add(key);
           if (this.touchedSince(key, began)) continue;
           const had = this.rows.has(key);
+          const isFlagged =
+            this.flagged.has(key) || typeof this.asked.get(key)?.flaggedMono === 'number';
           const changed = this.place(key, owned ? this.read(key, row) : null, false);
           if (changed) {
             const what = had ? 'mismatched' : 'missing';
-            report[what]++;
-            if (kind === 'verify') this.unheard.set(key, { version: row.version, report, what });
+            // What was to be read anyway was not missed.
+            if (kind === 'load' || !isFlagged) report[what]++;
+            if (kind === 'verify' && !isFlagged)
+              this.unheard.set(key, { version: row.version, report, what });
             this.overtake(key, this.entries.get(key)?.lease ?? null);
           }
-          if (Number.isFinite(row.version)) {
+          if (owned && Number.isFinite(row.version)) {
             this.versions.set(key, Math.max(row.version, this.versions.get(key) ?? row.version));
           }
         }

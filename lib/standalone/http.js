@@ -24,7 +24,7 @@ const { checkNodes, otherOwner } = require('./nodes.js');
  *   out as they are, anything else as JSON
  *
  * What the routes use of the keeper.
- * @typedef {Pick<import('../../index.js').QueueKeeper, 'apply' | 'claim' | 'confirm' | 'describe' | 'dueSummary'
+ * @typedef {Pick<import('../../index.js').QueueKeeper, 'claim' | 'confirm' | 'describe' | 'dueSummary'
  *   | 'explain' | 'giveBack' | 'metrics' | 'pause' | 'release' | 'resume' | 'state' | 'stateJson' | 'status'
  *   | 'topK'>} Keeper
  */

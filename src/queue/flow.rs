@@ -61,8 +61,12 @@ impl Flow {
         self.told.max(RATE_MINUTES + 1)
     }
 
-    /// Forgets what the window does not reach any more, and what a clock that stepped back has yet to come to.
-    pub fn trim(&mut self, now: Minute) {
+    /// The clock goes from `before` to `now`. Forgets what the window does not reach any more; where it steps back, what it has yet to come
+    /// to, and what was not told of any more: it is not told of again.
+    pub fn turn(&mut self, before: Minute, now: Minute) {
+        if now < before {
+            self.minutes.retain(|minute| before.saturating_sub(minute.minute) < self.told);
+        }
         while self.minutes.front().is_some_and(|first| now.saturating_sub(first.minute) >= self.window()) {
             self.minutes.pop_front();
         }

@@ -295,7 +295,7 @@ impl Keeper {
         let minute = now.minute();
         if minute > self.minute {
             self.due += self.counts.between(self.minute + 1, minute);
-            self.flow.trim(minute);
+            self.flow.turn(self.minute, minute);
             let seen = minute - self.minute;
             for back in (0..seen.min(self.flow.window())).rev() {
                 let at = minute - back;
@@ -308,7 +308,7 @@ impl Keeper {
             // A clock that is put right makes the queue no older than it is.
             self.began = self.began.min(minute);
             self.due -= self.counts.between(minute + 1, self.minute);
-            self.flow.trim(minute);
+            self.flow.turn(self.minute, minute);
             // They may be in minutes that are yet to come.
             self.fronts.clear();
         }

@@ -806,6 +806,9 @@ impl Model {
                 }
             }
         }
+        if minute < before {
+            self.flow.retain(|at, _| before.saturating_sub(*at) < self.config.flow_minutes);
+        }
         if minute != before {
             self.flow.retain(|at, _| *at <= minute && minute - *at < window);
         }
