@@ -342,7 +342,7 @@ export interface State {
       verifiedAt: number | null;
       lastResync: WalkReport | null;
       topCheck: { at: number | null; checked: number; repaired: number };
-      /** Writes put right before their event had come, by a walk, a check of the head or a claim, since the start. What a snapshot had is none, nor what an event had flagged. */
+      /** Writes put right before their event had come, by a walk, a check of the head or a claim, since the start. What a snapshot had is none, nor what an event had flagged or the load could not read. */
       repairedTotal: number;
       /** Of these, writes whose event came afterwards: late, not missed. */
       lateTotal: number;

@@ -890,6 +890,40 @@ describe('the console in a browser', { skip, concurrency: 4 }, () => {
     assert.equal(await host.stop(), 0);
   });
 
+  test('a verification that stopped short is told as one, and since when the whole table has not been read', async (t) => {
+    const host = await startHost(['--sample', '10', '--workers', '1']);
+    const state = await until('an exact state', async () => {
+      const state = await stateOf(host.url);
+      return state.trust?.exact && state;
+    });
+    const { keeper } = state.trust;
+    const page = watch(t, await openPage(browser));
+    await page.route(/\/prerender_admin\/queue-state$/, (route) =>
+      route.fulfill({ status: 200, body: JSON.stringify(state) }),
+    );
+    const verify = { at: state.generatedAt - 10 * MINUTE, scanned: 7, repaired: 0, partial: true };
+    Object.assign(keeper, { verify, verifiedAt: state.generatedAt - 3 * HOUR });
+    await page.goto(`${host.url}/console/#/node`);
+    await untilText(page, '#trusted .headline', /Yes, exact/);
+    assert.match(
+      await textOf(page, '#trusted .why'),
+      /The last verification, 10 min ago, stopped short: 7 rows read, 0 missed writes found\.\s*The whole table was read 3 h ago\./,
+    );
+    const wrong = await textOf(page, '#wrong .why');
+    assert.match(wrong, /The last verification stopped short, and is tried again\./);
+    assert.match(wrong, /No verification for 3 h\./);
+    keeper.verifiedAt = verify.at;
+    keeper.verify = { ...verify, partial: false };
+    await page.locator('#refresh').click();
+    await untilText(
+      page,
+      '#trusted .why',
+      /Verified 10 min ago: 7 rows read, 0 missed writes found/,
+    );
+    assert.doesNotMatch(await textOf(page, '#wrong .why'), /verification/i);
+    assert.equal(await host.stop(), 0);
+  });
+
   test('of the last hour only what is remembered is shown: what is forgotten is no 0', async (t) => {
     const host = await startHost(['--sample', '0', '--workers', '1']);
     const state = await stateOf(host.url);

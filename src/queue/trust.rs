@@ -189,7 +189,7 @@ pub struct Trust {
     /// The check of the head.
     pub top_check: TopCheck,
     /// Writes put right before their event had come, by a walk or a single read, since the start. What a snapshot had is none, nor what an
-    /// event had flagged.
+    /// event had flagged or the load could not read.
     pub repaired_total: u64,
     /// Of these, writes whose event came afterwards.
     pub late_total: u64,
