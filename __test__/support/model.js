@@ -141,6 +141,8 @@ class ModelKeeper {
     this.flagged = new Set();
     /** Writes that a walk has found without their event. @type {Map<string, { version: number, report: any, what: string }>} */
     this.unheard = new Map();
+    /** The rings of nodes that there have been since the last walk. @type {{ node: string, nodes: string[] }[]} */
+    this.formerRings = [];
     /** Keys handed out to be read, and since when. @type {Map<string, { since: number, mono: number, flaggedMono: number | null, overtaken: boolean }>} */
     this.asked = new Map();
     /** When the head check last looked at a key. @type {Map<string, number>} */
@@ -160,13 +162,13 @@ class ModelKeeper {
       : key;
   }
 
-  /** @param {string} key */
-  ownerOf(key) {
+  /** @param {string} key @param {{ node: string, nodes: string[] }} [ring] */
+  ownerOf(key, ring = this) {
     if (this.classify) return this.node;
     const url = this.urlOf(key);
-    let owner = this.node;
+    let owner = ring.node;
     let best = -1;
-    for (const node of [...new Set([this.node, ...this.nodes])].sort()) {
+    for (const node of [...new Set([ring.node, ...ring.nodes])].sort()) {
       const hash = fnv1a(`${url}|${node}`);
       if (hash > best) {
         owner = node;
@@ -179,6 +181,11 @@ class ModelKeeper {
   /** @param {string} key */
   owns(key) {
     return this.ownerOf(key) === this.node;
+  }
+
+  /** Whether it was another node's at some time since the last walk. @param {string} key */
+  isGained(key) {
+    return this.formerRings.some((ring) => this.ownerOf(key, ring) !== ring.node);
   }
 
   /** @param {string} key @returns {{ route: string, renderInterval: number | null }} */
@@ -702,7 +709,7 @@ class ModelKeeper {
     this.unheard.clear();
     const began = ++this.seq;
     const seen = new Set();
-    const report = { scanned: 0, owned: 0, unowned: 0, missing: 0, mismatched: 0 };
+    const report = { scanned: 0, owned: 0, unowned: 0, missing: 0, mismatched: 0, gained: 0 };
     return {
       rows: (/** @type {any[]} */ rows) => {
         for (const row of rows) {
@@ -718,10 +725,14 @@ class ModelKeeper {
           const changed = this.place(key, owned ? this.read(key, row) : null, false);
           if (changed) {
             const what = had ? 'mismatched' : 'missing';
-            // What was to be read anyway was not missed.
-            if (kind === 'load' || !isFlagged) report[what]++;
-            if (kind === 'verify' && !isFlagged)
-              this.unheard.set(key, { version: row.version, report, what });
+            if (kind === 'verify') {
+              if (!had && this.isGained(key)) report.gained++;
+              // What was to be read anyway was not missed.
+              else if (!isFlagged) {
+                report[what]++;
+                this.unheard.set(key, { version: row.version, report, what });
+              }
+            }
             this.overtake(key, this.entries.get(key)?.lease ?? null);
           }
           if (owned && Number.isFinite(row.version)) {
@@ -736,6 +747,7 @@ class ModelKeeper {
         // What was flagged and handed out before, this has read.
         for (const asked of this.asked.values()) if (asked.since < began) asked.flaggedMono = null;
         for (const key of suspects) this.ask(key, false);
+        this.formerRings = [];
         return { ...report, suspects };
       },
     };
@@ -745,6 +757,7 @@ class ModelKeeper {
 
   /** @param {Partial<Options>} patch */
   configure(patch) {
+    this.formerRings.push({ node: this.node, nodes: this.nodes });
     if (patch.node !== undefined) this.node = patch.node;
     if (patch.nodes !== undefined && patch.nodes.length > 0) this.nodes = patch.nodes;
     if (patch.routes !== undefined) this.routes = patch.routes;

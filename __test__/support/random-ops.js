@@ -591,10 +591,10 @@ function walkBoth(subject, model, op) {
       owned: report.owned,
       unowned: report.unowned,
       suspects: [...report.suspects].sort(),
-      // Rows gained by a change of nodes are counted apart from those missed; a first load repairs nothing.
+      // A first load repairs nothing.
       ...(op.kind === 'load'
         ? {}
-        : { missing: report.missing + (report.gained ?? 0), mismatched: report.mismatched }),
+        : { missing: report.missing, mismatched: report.mismatched, gained: report.gained }),
     };
   });
   const between = applyBoth(subject, model, op.suspects.between);
