@@ -789,6 +789,8 @@ describe('claims, leases and holds on a manual clock', () => {
     assert.deepEqual([before, misses()], [1, 1]);
     assert.equal(keeper.giveBack(5), false);
     assert.throws(() => keeper.giveBack(-1), TypeError);
+    assert.match(keeper.metrics(), /^keeper_claims_granted_total 12$/m);
+    assert.match(keeper.metrics(), /^keeper_claims_given_back_total 11$/m);
     keeper.validate();
   });
 
@@ -1235,6 +1237,40 @@ describe('walks, head checks and repairs', () => {
     assert.deepEqual([repairedTotal, topCheck.repaired, verify.repaired], [0, 1, 0]);
   });
 
+  test('what an event had flagged was not missed either while it could not be read', () => {
+    const keeper = manual();
+    keeper.applyAll([put('page'), { type: 'patch', id: 'page' }]);
+    keeper.headCheck();
+    keeper.readFailed('page');
+    const walk = keeper.beginWalk('verify');
+    walk.rows([{ cacheKey: 'page', ...LATER }]);
+    assert.equal(walk.end().repaired, 0);
+    assert.deepEqual([trustOf(keeper).repairedTotal, keeper.state().trust.exact], [0, true]);
+  });
+
+  test('a suspect that could not be read at first is as much a missed deletion as one that could', () => {
+    const keeper = manual();
+    keeper.beginWalk('load').end();
+    keeper.applyAll([put('page', LATER)]);
+    assert.deepEqual(keeper.beginWalk('verify').end().suspects, ['page']);
+    keeper.readFailed('page');
+    keeper.setNow(START + MINUTE);
+    assert.deepEqual(keeper.headCheck(), ['page']);
+    assert.equal(keeper.repair('page', null), true);
+    const { verify, repairedTotal } = trustOf(keeper);
+    assert.deepEqual([verify.phantoms, verify.repaired, repairedTotal], [1, 1, 1]);
+    assert.equal(keeper.state().trust.exact, false);
+  });
+
+  test('what a walk had put right before it was given up is late once its event has come', () => {
+    const keeper = manual();
+    const walk = keeper.beginWalk('verify');
+    walk.rows([{ cacheKey: 'page', ...DUE, version: 7 }]);
+    walk.abandon();
+    keeper.apply({ ...put('page'), version: 7 });
+    assert.deepEqual([trustOf(keeper).repairedTotal, trustOf(keeper).lateTotal], [1, 1]);
+  });
+
   test('rows that a load could not read are no missed writes when a later walk can: as many as there were', () => {
     const keeper = manual();
     keeper.beginWalk('load').end({ unreadable: 2 });
@@ -1250,6 +1286,15 @@ describe('walks, head checks and repairs', () => {
       assert.deepEqual([report.missing, report.repaired], [repaired, repaired], `${read}`);
     }
     assert.equal(trustOf(keeper).repairedTotal, 1);
+    // What an event had flagged is none of them.
+    const flagged = manual();
+    flagged.beginWalk('load').end({ unreadable: 1 });
+    flagged.apply({ type: 'patch', id: 'first' });
+    for (const read of [1, 2, 3]) {
+      const walk = flagged.beginWalk('verify');
+      walk.rows(rows.slice(0, read));
+      assert.equal(walk.end({ unreadable: 3 - read }).missing, read === 3 ? 1 : 0, `${read}`);
+    }
     // After a load that stopped short, any number.
     const other = manual();
     other.beginWalk('load').end({ partial: true });
@@ -1652,6 +1697,23 @@ describe('configure', () => {
     assert.equal(keeper.state().trust.exact, true);
   });
 
+  test('a row that came through a change of nodes and could not be read at first is no missed write', () => {
+    const keys = Array.from({ length: 100 }, (_, i) => `https://shop.example/${i}`);
+    const keeper = manual({ node: 'alpha', nodes: ['beta'] });
+    keeper.applyAll(keys.map((key) => put(key)));
+    const unread = keys.find((key) => keeper.describe(key) === null);
+    keeper.configure({ nodes: ['alpha'] });
+    for (const unreadable of [1, 0]) {
+      const walk = keeper.beginWalk('verify');
+      const read = keys.filter((key) => unreadable === 0 || key !== unread);
+      walk.rows(read.map((cacheKey) => ({ cacheKey, ...DUE })));
+      const report = walk.end({ unreadable });
+      assert.deepEqual([report.missing, report.gained > 0], [0, unreadable === 1]);
+    }
+    assert.equal(keeper.size, 100);
+    assert.deepEqual([trustOf(keeper).repairedTotal, keeper.state().trust.exact], [0, true]);
+  });
+
   test('priorities change at run time without touching a row', () => {
     const keeper = manual();
     keeper.applyAll([
@@ -1757,6 +1819,19 @@ describe('explain', () => {
     const { rank, waitMs } = keeper.explain('key 29');
     assert.equal(rank, 30);
     assert.ok(waitMs > 0);
+  });
+
+  test('explain goes by the jobs that were given out and not given back', () => {
+    const keeper = manual();
+    keeper.applyAll(Array.from({ length: 40 }, (_, i) => put(`key ${i}`)));
+    const { jobs } = keeper.claim(20);
+    keeper.setNow(START + MINUTE);
+    const wait = () => keeper.explain('key 29').waitMs;
+    const before = wait();
+    for (const { token } of jobs.slice(0, 10)) keeper.giveBack(token);
+    assert.equal(wait(), 2 * before);
+    for (const { token } of jobs.slice(10)) keeper.giveBack(token);
+    assert.equal(wait(), null);
   });
 
   test('a backlog that grows by new rows that are due has no end in sight; rows removed before they were due bring it no nearer', () => {

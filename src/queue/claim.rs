@@ -7,7 +7,7 @@ use super::lease::{Granted, Released, Token, Verdict};
 use super::order::{Listed, Merge, Place, Side};
 use super::row::Row;
 use super::table::{NONE, RowId, Table};
-use super::time::{Minute, start_of};
+use super::time::{Minute, Now, start_of};
 use super::trust::Status;
 use super::watch::Touch;
 
@@ -330,15 +330,17 @@ impl Keeper {
     pub fn give_back(&mut self, token: Token) -> bool {
         let Some(key) = self.leased_key(token) else { return false };
         let due = self.find(&key).map_or(0, |row| self.table.due(row));
-        self.leases.give_back(token, due);
+        if let Some(wall) = self.leases.give_back(token, due) {
+            self.flow.given_back(Now { wall, ..self.now }.minute());
+        }
         self.take_off_notes();
         true
     }
 
-    /// Whether what is kept for a key was not known to be right: it has come from a snapshot, or the key is flagged. Where it is wrong, no
+    /// Whether what is kept for a key was not known to be right: it has come from a snapshot, or the key is told of. Where it is wrong, no
     /// write was missed.
     pub(super) fn is_doubtful(&self, hash: u64, found: Option<RowId>) -> bool {
-        found.is_some_and(|row| self.table.unverified(row)) || self.watch.is_flagged(hash)
+        found.is_some_and(|row| self.table.unverified(row)) || self.watch.is_told(hash)
     }
 
     /// What was kept was wrong, and a single read has put it right before its event had come.

@@ -26,7 +26,7 @@ pub struct Minutes {
     /// Of the removed, those that were due.
     #[serde(skip)]
     pub removed_due: u64,
-    /// Jobs given out.
+    /// Jobs given out, and not given back.
     #[serde(skip)]
     pub claimed: u64,
 }
@@ -82,6 +82,14 @@ impl Flow {
         }
         let last = self.minutes.len() - 1;
         &mut self.minutes[last]
+    }
+
+    /// A job that was given out in this minute has been given back.
+    pub fn given_back(&mut self, minute: Minute) {
+        if let Ok(at) = self.minutes.binary_search_by_key(&minute, |minutes| minutes.minute) {
+            let claimed = &mut self.minutes[at].claimed;
+            *claimed = claimed.saturating_sub(1);
+        }
     }
 
     /// The minutes to be told of that have something in them.

@@ -91,9 +91,13 @@ impl Unheard {
         self.walked.retain(|_, (_, of)| *of == walk);
     }
 
-    /// Nothing counts what this walk has found.
-    pub fn forget(&mut self, walk: u64) {
-        self.walked.retain(|_, (_, of)| *of != walk);
+    /// This walk has no report any more: what it has found is as if single reads had.
+    pub fn abandoned(&mut self, walk: u64) {
+        for (hash, (write, _)) in self.walked.extract_if(|_, (_, of)| *of == walk) {
+            if self.read.len() < MOST {
+                self.read.insert(hash, write);
+            }
+        }
     }
 
     /// Forgets reads whose event will not come any more.

@@ -153,6 +153,8 @@ pub struct LeaseCounts {
     pub expired: u64,
     /// Leases that ended since the row was stale.
     pub stale: u64,
+    /// Leases given back.
+    pub given_back: u64,
     /// Times a key was held.
     pub holds: u64,
 }
@@ -445,20 +447,27 @@ impl Leases {
         }
     }
 
-    /// Ends a live lease as [`give_back`](Self::give_back) does: its row was not due any more.
+    /// Ends a live lease as if it had not been granted: its row was not due any more. `due` is the row's due minute now.
     pub fn stale(&mut self, token: Token, due: Minute) {
-        self.counts.stale += 1;
-        self.give_back(token, due);
+        self.counts.stale += u64::from(self.undo(token, due).is_some());
     }
 
-    /// Ends a live lease as if it had not been granted. `due` is the row's due minute now.
-    pub fn give_back(&mut self, token: Token, due: Minute) {
-        let Some(&id) = self.by_token.get(&token) else { return };
+    /// Ends a live lease as if it had not been granted: whoever asked has not got the key. Returns when it was granted, ms since the epoch.
+    pub fn give_back(&mut self, token: Token, due: Minute) -> Option<f64> {
+        let granted_at = self.undo(token, due);
+        self.counts.given_back += u64::from(granted_at.is_some());
+        granted_at
+    }
+
+    fn undo(&mut self, token: Token, due: Minute) -> Option<f64> {
+        let &id = self.by_token.get(&token)?;
         let entry = self.entry(id);
+        let granted_at = entry.granted_at;
         entry.memory = entry.before;
         Self::settle(&mut entry.memory, entry.row, due);
         self.enter(id, State::Idle, 0.0);
         self.drop_if_done(id);
+        Some(granted_at)
     }
 
     fn find(&self, row: RowId, key: &[u8]) -> Option<u32> {
@@ -590,5 +599,7 @@ impl Leases {
         }
         assert_eq!((leased, held), (self.leased, self.held), "leases: in flight or held");
         assert_eq!(self.by_token.len() as u64, leased, "leases: tokens");
+        let LeaseCounts { granted, released, expired, stale, given_back, .. } = self.counts;
+        assert_eq!(granted, released + expired + stale + given_back + leased, "leases: granted and ended");
     }
 }

@@ -134,7 +134,7 @@ impl Keeper {
             text.gauge(
                 "keeper_claimed_rate",
                 "",
-                &format!("Jobs given out: {per_minute}"),
+                &format!("Jobs given out and not given back: {per_minute}"),
                 known(rates.map(|rates| rates.claimed)),
             );
             text.gauge(
@@ -146,7 +146,12 @@ impl Keeper {
         }
         text.gauge("keeper_in_flight", "", "Leases live now.", self.leases.in_flight());
         text.gauge("keeper_held_keys", "", "Keys held back from claims now.", self.leases.held());
-        text.counter("keeper_claims_granted", "Jobs given out.", leases.granted);
+        text.counter("keeper_claims_granted", "Leases granted.", leases.granted);
+        text.counter(
+            "keeper_claims_given_back",
+            "Leases given back: whoever asked has not got the job.",
+            leases.given_back,
+        );
         text.counter("keeper_claims_stale", "Claimed rows that the table no longer had due.", leases.stale);
         text.family("keeper_claims_refused", "counter", "", "Claim calls refused, by cause.");
         for (cause, count) in ["limit", "paused", "unready"].iter().zip(trust.refused) {

@@ -35,6 +35,8 @@ pub struct Walk {
     report: WalkReport,
     /// How many rings the queue had had when it began.
     former_rings: usize,
+    /// There were some: of what it cannot read, there may be rows that came with a change of nodes.
+    may_gain: bool,
     /// A node has left since: rows gained through that may lie where it had been already.
     gaining: bool,
     /// Kept rows that it has neither seen nor found touched.
@@ -169,6 +171,7 @@ impl Keeper {
             touched: HashSet::new(),
             report: WalkReport::default(),
             former_rings: self.former_rings.len(),
+            may_gain: !self.former_rings.is_empty(),
             gaining: false,
             unseen: self.table.len() as u64,
             cursor: None,
@@ -185,7 +188,7 @@ impl Keeper {
     /// Gives up the walk under way.
     pub fn abandon_walk(&mut self) {
         if let Some(walk) = self.walk.take() {
-            self.unheard.forget(walk.id);
+            self.unheard.abandoned(walk.id);
             self.stale_marks = Some(0);
         }
     }
@@ -281,7 +284,7 @@ impl Keeper {
         } else if gained {
             self.trust.gained_total += 1;
             self.note(|report| report.gained += 1);
-        } else if wrong == Wrong::Missing && self.unread > 0 {
+        } else if !doubtful && wrong == Wrong::Missing && self.unread > 0 {
             self.unread -= 1;
         } else if !doubtful {
             self.trust.repaired_total += 1;
@@ -349,7 +352,8 @@ impl Keeper {
         report.lost = std::mem::take(&mut self.lost_since_walk);
         self.trust.unreadable_rows = unreadable;
         let left = if partial { u64::MAX } else { unreadable };
-        self.unread = if walk.kind == WalkKind::Load { left } else { left.min(self.unread) };
+        let may_be_new = walk.kind == WalkKind::Load || walk.may_gain;
+        self.unread = if may_be_new { left } else { left.min(self.unread) };
         if walk.kind == WalkKind::Load {
             self.trust.loaded_at = Some(self.now.wall);
             self.trust.load_ms = Some(report.ms);

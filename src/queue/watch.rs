@@ -1,6 +1,6 @@
 //! Keys handed out to be read from the table: what is read is the truth, unless an event comes in between.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 
 use super::version::ByHash;
 
@@ -23,6 +23,16 @@ pub enum Touch {
     Event,
 }
 
+/// A key that is being read since it was flagged.
+struct Reading {
+    key: Box<[u8]>,
+    /// When it was handed out.
+    at: f64,
+    /// How many walks had begun.
+    walks: u64,
+    is_told: bool,
+}
+
 /// A key that could not be read.
 struct Failed {
     hash: u64,
@@ -33,20 +43,23 @@ struct Failed {
 
 /// Keys that wait to be read, and keys that are being read. Kept rows being read carry a flag in their record; keys
 /// are otherwise told apart by their 64-bit hash.
+///
+/// A flagged key is told of where an event has said that it changed, or reads did not agree: what is wrong with it then was not missed.
+/// One that is not is a suspect which is to be read again.
 #[derive(Default)]
 pub struct Watch {
     flagged: VecDeque<Box<[u8]>>,
-    is_flagged: HashSet<u64>,
+    /// Each of them, and whether it is told of.
+    is_flagged: ByHash<bool>,
     /// Keys that could not be read, each once.
     failed: VecDeque<Failed>,
-    /// How many walks had begun when each last could not.
-    is_failed: ByHash<u64>,
+    /// How many walks had begun when each last could not, and whether it is told of.
+    is_failed: ByHash<(u64, bool)>,
     /// Being read, and no row is kept for it; when it was handed out.
     unkept: ByHash<f64>,
     /// Was being read when something touched it; when that was.
     touched: ByHash<(Touch, f64)>,
-    /// Being read since it was flagged: when it was handed out, and how many walks had begun.
-    by_flag: ByHash<(Box<[u8]>, f64, u64)>,
+    by_flag: ByHash<Reading>,
     /// Being read since a walk did not see it.
     suspects: ByHash<f64>,
     checked: ByHash<f64>,
@@ -57,11 +70,18 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// A key is to be read.
+    /// A key is to be read: it is told of.
     pub fn flag(&mut self, hash: u64, key: &[u8]) {
-        if self.flagged.len() >= MOST_FLAGGED {
+        self.line_up(hash, key, true);
+    }
+
+    fn line_up(&mut self, hash: u64, key: &[u8], is_told: bool) {
+        if let Some(told) = self.is_flagged.get_mut(&hash) {
+            *told |= is_told;
+        } else if self.flagged.len() >= MOST_FLAGGED {
             self.lost = Some(self.walks);
-        } else if self.is_flagged.insert(hash) {
+        } else {
+            self.is_flagged.insert(hash, is_told);
             self.flagged.push_back(key.into());
         }
     }
@@ -69,13 +89,13 @@ impl Watch {
     /// The next flagged key: it is being read now.
     pub fn next_flagged(&mut self, mono: f64, hash: impl Fn(&[u8]) -> u64) -> Option<Box<[u8]>> {
         while let Some(failed) = self.failed.pop_front_if(|failed| failed.again_at <= mono) {
-            self.is_failed.remove(&failed.hash);
-            self.flag(failed.hash, &failed.key);
+            let is_told = self.is_failed.remove(&failed.hash).is_some_and(|(_, is_told)| is_told);
+            self.line_up(failed.hash, &failed.key, is_told);
         }
         let key = self.flagged.pop_front()?;
         let hash = hash(&key);
-        self.is_flagged.remove(&hash);
-        self.by_flag.insert(hash, (key.clone(), mono, self.walks));
+        let is_told = self.is_flagged.remove(&hash).unwrap_or(false);
+        self.by_flag.insert(hash, Reading { key: key.clone(), at: mono, walks: self.walks, is_told });
         self.touched.remove(&hash);
         Some(key)
     }
@@ -85,16 +105,20 @@ impl Watch {
     pub fn failed(&mut self, hash: u64, key: &[u8], mono: f64) {
         self.unkept.remove(&hash);
         self.touched.remove(&hash);
-        let must = self.by_flag.remove(&hash).is_some() | self.suspects.contains_key(&hash);
-        if !must || self.is_flagged.contains(&hash) {
+        let reading = self.by_flag.remove(&hash);
+        if reading.is_none() && !self.suspects.contains_key(&hash) {
             return;
         }
-        if let Some(walks) = self.is_failed.get_mut(&hash) {
+        let is_told = reading.is_some_and(|reading| reading.is_told);
+        if let Some(told) = self.is_flagged.get_mut(&hash) {
+            *told |= is_told;
+        } else if let Some((walks, told)) = self.is_failed.get_mut(&hash) {
             *walks = self.walks;
+            *told |= is_told;
         } else if self.failed.len() >= MOST_FLAGGED {
             self.lost = Some(self.walks);
         } else {
-            self.is_failed.insert(hash, self.walks);
+            self.is_failed.insert(hash, (self.walks, is_told));
             self.failed.push_back(Failed { hash, key: key.into(), again_at: mono + CHECK_EVERY_MS });
         }
     }
@@ -102,9 +126,9 @@ impl Watch {
     /// Whoever was reading reads no more: what was flagged is to be read by another.
     pub fn abandon(&mut self) {
         let mut keys: Vec<_> = std::mem::take(&mut self.by_flag).into_iter().collect();
-        keys.sort_unstable_by(|(_, a), (_, b)| a.0.cmp(&b.0));
-        for (hash, (key, ..)) in keys {
-            self.flag(hash, &key);
+        keys.sort_unstable_by(|(_, a), (_, b)| a.key.cmp(&b.key));
+        for (hash, Reading { key, is_told, .. }) in keys {
+            self.line_up(hash, &key, is_told);
         }
     }
 
@@ -157,17 +181,19 @@ impl Watch {
     pub fn read(&mut self, hash: u64, key: &[u8]) -> (Touch, bool) {
         self.unkept.remove(&hash);
         let suspect = self.suspects.remove(&hash).is_some();
-        let flagged = self.by_flag.remove(&hash).is_some();
+        let reading = self.by_flag.remove(&hash);
         let touched = self.touched.remove(&hash).map_or(Touch::None, |(by, _)| by);
-        if touched != Touch::None && flagged {
-            self.flag(hash, key);
+        if let Some(Reading { is_told, .. }) = reading.filter(|_| touched != Touch::None) {
+            self.line_up(hash, key, is_told);
         }
         (touched, suspect)
     }
 
     /// Whether an event, or reads that did not agree, have said that this key is to be read, and it has not been since.
-    pub fn is_flagged(&self, hash: u64) -> bool {
-        self.is_flagged.contains(&hash) || self.by_flag.contains_key(&hash)
+    pub fn is_told(&self, hash: u64) -> bool {
+        self.is_flagged.get(&hash).is_some_and(|told| *told)
+            || self.by_flag.get(&hash).is_some_and(|reading| reading.is_told)
+            || self.is_failed.get(&hash).is_some_and(|(_, told)| *told)
     }
 
     /// Keys that must be read and have not been: suspects, and those flagged, being read since they were, or not to be read. One that is
@@ -175,8 +201,8 @@ impl Watch {
     pub fn unread(&self) -> usize {
         let being_read = self.by_flag.keys().filter(|hash| !self.suspects.contains_key(hash));
         let read_or_suspect = |hash: &u64| self.suspects.contains_key(hash) || self.by_flag.contains_key(hash);
-        let flagged = self.is_flagged.iter().filter(|hash| !read_or_suspect(hash));
-        let failed = self.is_failed.keys().filter(|hash| !read_or_suspect(hash) && !self.is_flagged.contains(hash));
+        let flagged = self.is_flagged.keys().filter(|hash| !read_or_suspect(hash));
+        let failed = self.is_failed.keys().filter(|hash| !read_or_suspect(hash) && !self.is_flagged.contains_key(hash));
         self.suspects.len() + being_read.count() + flagged.count() + failed.count()
     }
 
@@ -198,8 +224,8 @@ impl Watch {
     /// The `walks`-th walk has read the whole table: what was to be read when it began has been.
     pub fn walked(&mut self, walks: u64) {
         self.lost = self.lost.filter(|lost| *lost >= walks);
-        self.by_flag.retain(|_, (_, _, before)| *before >= walks);
-        self.is_failed.retain(|_, before| *before >= walks);
+        self.by_flag.retain(|_, reading| reading.walks >= walks);
+        self.is_failed.retain(|_, (before, _)| *before >= walks);
         self.failed.retain(|failed| self.is_failed.contains_key(&failed.hash));
     }
 
@@ -209,7 +235,7 @@ impl Watch {
         self.unkept.retain(|_, at| mono - *at < FORGET_MS);
         self.touched.retain(|_, (_, at)| mono - *at < FORGET_MS);
         let before = self.by_flag.len() + self.suspects.len();
-        self.by_flag.retain(|_, (_, at, _)| mono - *at < FORGET_MS);
+        self.by_flag.retain(|_, reading| mono - reading.at < FORGET_MS);
         self.suspects.retain(|_, at| mono - *at < FORGET_MS);
         if self.by_flag.len() + self.suspects.len() < before {
             self.lost = Some(self.walks);
@@ -220,14 +246,14 @@ impl Watch {
     pub fn bytes(&self) -> usize {
         let maps = [&self.unkept, &self.suspects, &self.checked];
         maps.iter().map(|map| map.capacity() * 20).sum::<usize>()
-            + self.is_failed.capacity() * 20
+            + self.is_failed.capacity() * 28
             + self.touched.capacity() * 28
-            + self.by_flag.capacity() * 41
-            + self.is_flagged.capacity() * 10
+            + self.by_flag.capacity() * 49
+            + self.is_flagged.capacity() * 18
             + self.flagged.capacity() * 16
             + self.failed.capacity() * size_of::<Failed>()
             + self.flagged.iter().map(|key| key.len()).sum::<usize>()
             + self.failed.iter().map(|failed| failed.key.len()).sum::<usize>()
-            + self.by_flag.values().map(|(key, ..)| key.len()).sum::<usize>()
+            + self.by_flag.values().map(|reading| reading.key.len()).sum::<usize>()
     }
 }

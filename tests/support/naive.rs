@@ -204,6 +204,8 @@ struct Walk {
     report: Report,
     /// Rings there had been when it began.
     former: usize,
+    /// Whether there had been any.
+    may_gain: bool,
     /// A node has left since.
     gaining: bool,
     /// Once it ends: keys that must be suspects, and keys that may be since something happened to them meanwhile.
@@ -266,6 +268,8 @@ struct Failed {
     number: u64,
     again_at: f64,
     key: KeyId,
+    /// Its flag told of it; it may be suspect alone.
+    told: bool,
 }
 
 struct Unheard {
@@ -352,10 +356,12 @@ pub struct Model {
     walk: Option<Walk>,
     lost_since_walk: u64,
     reclassify: Option<Reclassify>,
-    to_read: VecDeque<KeyId>,
+    /// Keys to be read, and whether they are told of: an event, or reads that did not agree, have said that they are to be.
+    to_read: VecDeque<(KeyId, bool)>,
     reading: BTreeMap<KeyId, f64>,
     touched: BTreeMap<KeyId, (Touch, f64)>,
-    by_flag: BTreeMap<KeyId, f64>,
+    /// When each was handed out, and whether it is told of.
+    by_flag: BTreeMap<KeyId, (f64, bool)>,
     /// Keys that could not be read.
     failed: VecDeque<Failed>,
     /// How many there have been.
@@ -380,7 +386,7 @@ pub struct Model {
     epoch_at: Option<f64>,
     trust: Trust,
     refused: [u64; 3],
-    lease_counts: [u64; 5],
+    lease_counts: [u64; 6],
 }
 
 const GRANTED: usize = 0;
@@ -388,6 +394,7 @@ const RELEASED: usize = 1;
 const EXPIRED: usize = 2;
 const STALE: usize = 3;
 const HOLDS: usize = 4;
+const GIVEN_BACK: usize = 5;
 
 fn positive(number: f64) -> bool {
     number.is_finite() && number > 0.0
@@ -530,7 +537,7 @@ impl Model {
             epoch_at: None,
             trust: Trust::default(),
             refused: [0; 3],
-            lease_counts: [0; 5],
+            lease_counts: [0; 6],
         }
     }
 
@@ -921,7 +928,7 @@ impl Model {
         if let Told::Changed = told {
             self.trust.flagged += 1;
             self.touch(key, false);
-            self.flag(key);
+            self.flag(key, true);
             return Outcome::Ignored;
         }
         if !version.is_nan() {
@@ -996,7 +1003,7 @@ impl Model {
     fn doubt(&mut self, key: KeyId, target: &Option<(Class, u32)>) {
         let kept = self.class(key).map(|(class, minute)| (class.clone(), minute));
         if kept != *target {
-            self.flag(key);
+            self.flag(key, true);
         }
     }
 
@@ -1031,9 +1038,10 @@ impl Model {
         self.trust.last_error = Some(what.to_owned());
     }
 
-    fn flag(&mut self, key: KeyId) {
-        if !self.to_read.contains(&key) {
-            self.to_read.push_back(key);
+    fn flag(&mut self, key: KeyId, told: bool) {
+        match self.to_read.iter_mut().find(|(other, _)| *other == key) {
+            Some((_, already)) => *already |= told,
+            None => self.to_read.push_back((key, told)),
         }
     }
 
@@ -1171,11 +1179,12 @@ impl Model {
         live.map(|(key, _)| *key)
     }
 
-    /// What is kept is of a snapshot, or the key is to be read anyway.
+    /// What is kept is of a snapshot, or the key is to be read since it is told of.
     fn is_doubtful(&self, key: KeyId) -> bool {
         self.rows.get(&key).is_some_and(|kept| kept.unverified)
-            || self.to_read.contains(&key)
-            || self.by_flag.contains_key(&key)
+            || self.to_read.contains(&(key, true))
+            || self.by_flag.get(&key).is_some_and(|(_, told)| *told)
+            || self.failed.iter().any(|failed| failed.key == key && failed.told)
     }
 
     /// A single read has put right what nobody had told of.
@@ -1218,11 +1227,21 @@ impl Model {
             return true;
         }
         self.lease_counts[STALE] += 1;
-        self.give_back(token);
+        self.undo(token);
         false
     }
 
     pub fn give_back(&mut self, token: u64) -> bool {
+        let Some(key) = self.leased_key(token) else { return false };
+        let minute = (self.leases[&key].granted_at / MINUTE) as u32;
+        if let Some(flow) = self.flow.get_mut(&minute) {
+            flow.claimed = flow.claimed.saturating_sub(1);
+        }
+        self.lease_counts[GIVEN_BACK] += 1;
+        self.undo(token)
+    }
+
+    fn undo(&mut self, token: u64) -> bool {
         let Some(key) = self.leased_key(token) else { return false };
         let entry = self.leases.get_mut(&key).expect("it is leased");
         entry.memory = entry.before;
@@ -1357,6 +1376,7 @@ impl Model {
             seen: BTreeSet::new(),
             report: Report::default(),
             former: self.former.len(),
+            may_gain: !self.former.is_empty(),
             gaining: false,
             ending: None,
         });
@@ -1368,7 +1388,10 @@ impl Model {
 
     pub fn abandon_walk(&mut self) {
         self.walk = None;
-        self.unheard.retain(|_, unheard| !unheard.under_way);
+        for (key, found) in std::mem::take(&mut self.unheard) {
+            let of = if found.under_way { &mut self.unheard_reads } else { &mut self.unheard };
+            of.insert(key, Unheard { under_way: false, ..found });
+        }
     }
 
     pub fn walk_row(&mut self, key: KeyId, row: &Row, judged: &Judged, version: f64) {
@@ -1410,11 +1433,11 @@ impl Model {
                 self.trust.gained += 1;
                 return;
             }
+            _ if doubtful => return,
             Did::Added if self.unread > 0 => {
                 self.unread -= 1;
                 return;
             }
-            _ if doubtful => return,
             Did::Added => Wrong::Missing,
             Did::Moved | Did::Removed => Wrong::Mismatched,
         };
@@ -1470,7 +1493,7 @@ impl Model {
         report.lost = std::mem::take(&mut self.lost_since_walk);
         self.trust.unreadable = unreadable;
         let left = if partial { u64::MAX } else { unreadable };
-        self.unread = if walk.load { left } else { left.min(self.unread) };
+        self.unread = if walk.load || walk.may_gain { left } else { left.min(self.unread) };
         if walk.load {
             self.trust.loaded_at = Some(self.now.wall);
             self.trust.load_ms = Some(report.ms);
@@ -1513,9 +1536,8 @@ impl Model {
         self.unheard_reads.retain(|_, read| mono - read.at < TEN_MINUTES);
         self.touched.retain(|_, (_, at)| mono - *at < TEN_MINUTES);
         let before = self.by_flag.len() + self.suspects.len();
-        for map in [&mut self.by_flag, &mut self.suspects] {
-            map.retain(|_, at| mono - *at < TEN_MINUTES);
-        }
+        self.by_flag.retain(|_, (at, _)| mono - *at < TEN_MINUTES);
+        self.suspects.retain(|_, at| mono - *at < TEN_MINUTES);
         if self.by_flag.len() + self.suspects.len() < before {
             self.lost = true;
             self.before_walk.2 = false;
@@ -1525,11 +1547,11 @@ impl Model {
         let mut keys = Vec::new();
         while keys.len() < n {
             while self.failed.front().is_some_and(|failed| failed.again_at <= mono) {
-                let Failed { key, .. } = self.failed.pop_front().expect("just seen");
-                self.flag(key);
+                let Failed { key, told, .. } = self.failed.pop_front().expect("just seen");
+                self.flag(key, told);
             }
-            let Some(key) = self.to_read.pop_front() else { break };
-            self.by_flag.insert(key, mono);
+            let Some((key, told)) = self.to_read.pop_front() else { break };
+            self.by_flag.insert(key, (mono, told));
             self.before_walk.0.remove(&key);
             keys.push(key);
         }
@@ -1554,14 +1576,23 @@ impl Model {
     pub fn read_failed(&mut self, key: KeyId) {
         self.reading.remove(&key);
         self.touched.remove(&key);
-        let must = self.by_flag.remove(&key).is_some() | self.suspects.contains_key(&key);
-        if must && !self.to_read.contains(&key) {
-            self.failures += 1;
-            match self.failed.iter_mut().find(|failed| failed.key == key) {
-                Some(failed) => failed.number = self.failures,
-                None => {
-                    self.failed.push_back(Failed { number: self.failures, again_at: self.now.mono + MINUTE, key });
-                }
+        let by_flag = self.by_flag.remove(&key);
+        if by_flag.is_none() && !self.suspects.contains_key(&key) {
+            return;
+        }
+        let told = by_flag.is_some_and(|(_, told)| told);
+        if let Some((_, already)) = self.to_read.iter_mut().find(|(other, _)| *other == key) {
+            *already |= told;
+            return;
+        }
+        self.failures += 1;
+        match self.failed.iter_mut().find(|failed| failed.key == key) {
+            Some(failed) => {
+                failed.number = self.failures;
+                failed.told |= told;
+            }
+            None => {
+                self.failed.push_back(Failed { number: self.failures, again_at: self.now.mono + MINUTE, key, told });
             }
         }
     }
@@ -1571,11 +1602,11 @@ impl Model {
         let doubtful = self.is_doubtful(key);
         self.reading.remove(&key);
         let suspect = self.suspects.remove(&key).is_some();
-        let flagged = self.by_flag.remove(&key).is_some();
+        let by_flag = self.by_flag.remove(&key);
         let target = self.wanted(key, read);
         if let Some((by, _)) = self.touched.remove(&key) {
-            if flagged {
-                self.flag(key);
+            if let Some((_, told)) = by_flag {
+                self.flag(key, told);
             }
             if by == Touch::Read {
                 self.doubt(key, &target);
@@ -1641,10 +1672,10 @@ impl Model {
         }
         self.abandon_walk();
         // What was flagged and is being read, another is to read.
-        let mut keys: Vec<KeyId> = std::mem::take(&mut self.by_flag).into_keys().collect();
-        keys.sort_by(|a, b| self.keys[*a].bytes.cmp(&self.keys[*b].bytes));
-        for key in keys {
-            self.flag(key);
+        let mut keys: Vec<_> = std::mem::take(&mut self.by_flag).into_iter().collect();
+        keys.sort_by(|(a, _), (b, _)| self.keys[*a].bytes.cmp(&self.keys[*b].bytes));
+        for (key, (_, told)) in keys {
+            self.flag(key, told);
         }
         self.epoch
     }
@@ -1707,8 +1738,12 @@ impl Model {
     }
 
     fn awaiting_read(&self) -> usize {
-        let flagged =
-            self.to_read.iter().chain(self.by_flag.keys()).chain(self.failed.iter().map(|failed| &failed.key));
+        let flagged = self
+            .to_read
+            .iter()
+            .map(|(key, _)| key)
+            .chain(self.by_flag.keys())
+            .chain(self.failed.iter().map(|failed| &failed.key));
         flagged.chain(self.suspects.keys()).collect::<BTreeSet<_>>().len()
     }
 
@@ -1938,6 +1973,7 @@ impl Model {
             ("keeper_in_flight".into(), self.in_flight()),
             ("keeper_held_keys".into(), self.held_keys()),
             ("keeper_claims_granted_total".into(), self.lease_counts[GRANTED]),
+            ("keeper_claims_given_back_total".into(), self.lease_counts[GIVEN_BACK]),
             ("keeper_claims_stale_total".into(), self.lease_counts[STALE]),
             ("keeper_leases_released_total".into(), self.lease_counts[RELEASED]),
             ("keeper_leases_expired_total".into(), self.lease_counts[EXPIRED]),
