@@ -43,8 +43,8 @@ const MOST_JOBS = 10_000;
 const RESULT_TRIES = 8;
 /** Longer than this no claim holds up the event loop, however many rows it finds stale. */
 const TURN_MS = 5;
-/** So many rows that cannot be read, and none before them that could: it may be the table that cannot. */
-const MOST_DOUBTFUL = 16;
+/** No page has this key. To read it says whether the table answers, whatever became of its rows. */
+const NO_KEY = 'does the table answer?';
 const OUTCOMES = new Set(['rendered', 'failed', 'gone']);
 
 /** @type {Record<string, string>} */
@@ -56,7 +56,7 @@ const STALE = {
 
 /**
  * @param {object} parts
- * @param {Pick<import('../index.js').QueueKeeper, 'claim' | 'confirm' | 'describe' | 'explain' | 'giveBack' | 'release' | 'topK'>} parts.keeper
+ * @param {Pick<import('../index.js').QueueKeeper, 'claim' | 'confirm' | 'describe' | 'explain' | 'giveBack' | 'release'>} parts.keeper
  * @param {ClaimsTable} parts.table
  * @param {() => number} parts.defaultInterval  the cadence of a row that the keeper does not keep
  * @param {(name: 'jobs' | 'stale' | 'results') => void} [parts.count]
@@ -78,21 +78,12 @@ function createClaims({ keeper, table, defaultInterval, count }) {
     const held = new Map();
     let skippedStale = 0;
     let skippedUnreadable = 0;
-    /** Jobs whose rows could not be read, while no row could. @type {Job[]} */
-    let doubtful = [];
-    let tableIsReadable = false;
-    const readable = () => {
-      tableIsReadable = true;
-      // As after a bad render: one that stays unreadable is soon held back.
-      for (const { key, token } of doubtful) keeper.release(key, token);
-      doubtful = [];
-    };
     let since = performance.now();
     for (;;) {
       const before = jobs.length;
-      const own = before + doubtful.length;
       const { jobs: granted, ...claimed } = keeper.claim(limit - before);
       for (const key of claimed.held) held.set(key.key, key);
+      let wasCutShort = false;
       for (const [at, job] of granted.entries()) {
         // After a restart from a snapshot, all that was rendered since lies at the head.
         if (performance.now() - since > TURN_MS) {
@@ -104,18 +95,22 @@ function createClaims({ keeper, table, defaultInterval, count }) {
         try {
           row = await table.get(job.key);
         } catch (error) {
-          skippedUnreadable += 1;
-          doubtful.push(job);
-          const many = doubtful.length >= MOST_DOUBTFUL;
-          if (tableIsReadable || (many && (await canRead(granted.slice(at + 1))))) readable();
-          if (doubtful.length < MOST_DOUBTFUL) continue;
-          for (const { token } of [...doubtful, ...granted]) keeper.giveBack(token);
-          const why = /** @type {Error} */ (error).message;
-          throw new HttpError(503, `the table cannot be read, claim again in a moment: ${why}`, {
-            headers: { 'retry-after': '2' },
-          });
+          if (await tableAnswers()) {
+            skippedUnreadable += 1;
+            // As after a bad render: one that stays unreadable is soon held back.
+            keeper.release(job.key, job.token);
+            continue;
+          }
+          for (const { token } of granted.slice(at)) keeper.giveBack(token);
+          if (jobs.length === 0) {
+            const why = /** @type {Error} */ (error).message;
+            throw new HttpError(503, `the table cannot be read, claim again in a moment: ${why}`, {
+              headers: { 'retry-after': '2' },
+            });
+          }
+          wasCutShort = true;
+          break;
         }
-        if (!tableIsReadable) readable();
         if (keeper.confirm(job.token, row)) {
           jobs.push(job);
           count?.('jobs');
@@ -125,13 +120,14 @@ function createClaims({ keeper, table, defaultInterval, count }) {
         }
       }
       const allGood = jobs.length === before + granted.length;
-      if (granted.length > 0 && !(allGood && (claimed.complete || jobs.length >= limit))) continue;
-      readable();
+      const isDone = allGood && (claimed.complete || jobs.length >= limit);
+      if (granted.length > 0 && !isDone && !wasCutShort) continue;
       return {
         jobs,
         ...claimed,
+        complete: claimed.complete && !wasCutShort,
         // Not those of this very claim.
-        skippedLeased: Math.max(0, claimed.skippedLeased - own),
+        skippedLeased: Math.max(0, claimed.skippedLeased - before),
         held: [...held.values()],
         skippedStale,
         ...(skippedUnreadable > 0 && { skippedUnreadable }),
@@ -139,16 +135,13 @@ function createClaims({ keeper, table, defaultInterval, count }) {
     }
   }
 
-  /**
-   * Whether any of a few other due rows can be read; where nothing else is due, there is no telling.
-   *
-   * @param {Job[]} leased  of these, and of those that nobody has
-   */
-  async function canRead(leased) {
-    const others = [...leased, ...keeper.topK(256).rows];
-    const some = new Set([others[0], others[others.length >> 1], others.at(-1)]);
-    const reads = [...some].map((row) => row && table.get(row.key));
-    return (await Promise.allSettled(reads)).some(({ status }) => status === 'fulfilled');
+  async function tableAnswers() {
+    try {
+      await table.get(NO_KEY);
+      return true;
+    } catch {
+      return false;
+    }
   }
 
   /**

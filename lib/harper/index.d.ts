@@ -21,7 +21,7 @@ export interface HarperOptions extends Omit<KeeperOptions, 'node' | 'nodes' | 'n
 export interface ClaimedJobs extends Claim {
   /** Rows that the table had differently: repaired, and others given out in their place. */
   skippedStale: number;
-  /** Rows that could not be read, where there were any. */
+  /** Rows that could not be read, where there were any: each a miss, so that one that stays so is held back. */
   skippedUnreadable?: number;
 }
 
@@ -80,7 +80,8 @@ export declare function queueKeeper(): HarperQueue;
 
 /**
  * The best jobs, each leased and held against its row, which is read from the local table. `limit`: 1 to 10,000, default 1; rejects with
- * `status` 422 for another. Lets the event loop go round every 5 ms.
+ * `status` 422 for another, and 503 where the table as a whole cannot be read; where some jobs were held against their rows before that,
+ * these are given, with `complete` false. No page is held back for it. Lets the event loop go round every 5 ms.
  */
 export declare function claimJobs(limit?: number): Promise<ClaimedJobs>;
 

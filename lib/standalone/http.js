@@ -25,8 +25,7 @@ const { checkNodes, otherOwner } = require('./nodes.js');
  *
  * What the routes use of the keeper.
  * @typedef {Pick<import('../../index.js').QueueKeeper, 'claim' | 'confirm' | 'describe' | 'dueSummary'
- *   | 'explain' | 'giveBack' | 'metrics' | 'pause' | 'release' | 'resume' | 'state' | 'stateJson' | 'status'
- *   | 'topK'>} Keeper
+ *   | 'explain' | 'giveBack' | 'metrics' | 'pause' | 'release' | 'resume' | 'state' | 'stateJson' | 'status'>} Keeper
  */
 
 const LARGEST_BODY = 16 * 2 ** 20;
