@@ -621,18 +621,22 @@ describe('the command line', () => {
     assert.equal(await host.stop(), 0);
   });
 
-  test('a data folder is served by one, however many begin at once over what a killed process left', async () => {
-    const data = newData();
+  /** A process that has locked the folder. @param {string} data */
+  async function lockedBy(data) {
     const module = require.resolve('../lib/standalone/folder-lock.js');
     const script = `require(${JSON.stringify(module)}).lockFolder(${JSON.stringify(data)}).then(() => {
       process.stdout.write('locked');
       setInterval(() => {}, 1_000);
     });`;
+    const child = spawn(process.execPath, ['-e', script], { stdio: ['ignore', 'pipe', 'inherit'] });
+    await once(child.stdout, 'data');
+    return child;
+  }
+
+  test('a data folder is served by one, however many begin at once over what a killed process left', async () => {
+    const data = newData();
     for (let round = 0; round < 3; round++) {
-      const child = spawn(process.execPath, ['-e', script], {
-        stdio: ['ignore', 'pipe', 'inherit'],
-      });
-      await once(child.stdout, 'data');
+      const child = await lockedBy(data);
       await assert.rejects(lockFolder(data), /another process serves/);
       child.kill('SIGKILL');
       await once(child, 'exit');
@@ -653,6 +657,43 @@ describe('the command line', () => {
     await once(before, 'listening');
     await assert.rejects(lockFolder(data), /another process serves/);
     before.close();
+  });
+
+  // Other systems refuse where there is no room for one more that waits, as if nobody listened.
+  const isLinux = process.platform === 'linux';
+  test('nor does one that stands still lose its data folder, be it that no more can wait for it', {
+    skip: !isLinux,
+  }, async () => {
+    const data = newData();
+    const child = await lockedBy(data);
+    const exited = once(child, 'exit');
+    const [name] = fs.readdirSync(path.join(data, 'run'));
+    /** @type {net.Socket[]} */
+    const waiting = [];
+    try {
+      child.kill('SIGSTOP');
+      await until('it to stand still', () =>
+        / T /.test(fs.readFileSync(`/proc/${child.pid}/stat`, 'latin1')),
+      );
+      const connect = async () => {
+        const socket = net.connect(path.join(data, 'run', name));
+        waiting.push(socket);
+        await once(socket, 'connect');
+      };
+      await assert.rejects(
+        async () => {
+          while (waiting.length < 10_000) await connect();
+        },
+        { code: 'EAGAIN' },
+      );
+      await assert.rejects(lockFolder(data), /another process serves/);
+      assert.deepEqual(fs.readdirSync(path.join(data, 'run')), [name]);
+    } finally {
+      for (const socket of waiting) socket.destroy();
+      child.kill('SIGKILL');
+      await exited;
+    }
+    (await lockFolder(data)).release();
   });
 
   test('without arguments but a folder: 20,000 sample rows, and what to try next', async () => {

@@ -17,6 +17,8 @@ const LONGEST_FOLDER = 70;
 /** So long the first of those that begin at once waits for the others to give way. */
 const GIVE_WAY_MS = 2_000;
 const LOOK_MS = 20;
+/** Nobody listens. Other errors say no such thing: a process that stands still gives EAGAIN once no more can wait for it. */
+const NOBODY = new Set(['ECONNREFUSED', 'ENOENT', 'ENOTSOCK']);
 
 /** @param {string} data  an existing folder */
 function socketFolder(data) {
@@ -46,7 +48,7 @@ function usable(data) {
 }
 
 /**
- * Each process listens on a socket of its own first, and then looks for others that answer: of two, one at least sees the
+ * Each process listens on a socket of its own first, and then looks for others that live: of two, one at least sees the
  * other, so no two hold the folder, and nobody takes away what another has just made.
  *
  * @param {string} data
@@ -95,7 +97,7 @@ async function look(sockets, name) {
   for (const other of names) {
     if (other === name || !/^(lock|worker-).*\.sock$/.test(other)) continue;
     const file = path.join(sockets, other);
-    if (other.startsWith('lock') && (await answers(file))) others.push(other);
+    if (other.startsWith('lock') && (await isListenedTo(file))) others.push(other);
     else left.push(file);
   }
   return { own: names.includes(name), others, left };
@@ -117,17 +119,22 @@ function listen(server, file) {
 }
 
 /**
+ * Whether a process listens, be it that it stands still.
+ *
  * @param {string} file
  * @returns {Promise<boolean>}
  */
-function answers(file) {
+function isListenedTo(file) {
   return new Promise((resolve) => {
     const socket = net.connect(file);
     socket.once('connect', () => {
       socket.destroy();
       resolve(true);
     });
-    socket.once('error', () => resolve(false));
+    socket.once('error', (error) => {
+      const { code } = /** @type {NodeJS.ErrnoException} */ (error);
+      resolve(!NOBODY.has(code ?? ''));
+    });
   });
 }
 
