@@ -453,16 +453,34 @@ describe('saving and loading beside other work', () => {
   test('a thread that is held up for long is told of', async () => {
     const name = `holder-${process.pid}`;
     const keeper = QueueKeeper.open(name);
-    keeper.applyAll(Array.from({ length: 50_000 }, (_, i) => put(`${i}`)));
-    const work = await ranDuring(async () => keeper.topK(50_000));
+    keeper.applyAll(Array.from({ length: 200_000 }, (_, i) => put(`${i}`)));
+    const work = await ranDuring(async () => keeper.validate());
     if (process.platform === 'linux') assert.ok(work.ms > 5, `${work.ms} ms of work`);
+    // The other thread has the lock nearly all the time, until it is told to end.
+    const stop = new Int32Array(new SharedArrayBuffer(4));
     const hold = `const { QueueKeeper } = require(${JSON.stringify(path.join(__dirname, '..'))});
-      for (let i = 0; i < 20; i++) QueueKeeper.open(${JSON.stringify(name)}).topK(50_000);`;
-    // On a busy machine the other thread may have ended before this one came to call.
-    await until('a call to have waited for a lock that was held for long', async () => {
-      const ended = () => once(new Worker(hold, { eval: true }), 'exit');
-      return (await longestCall(ended, () => keeper.size)).ms > 5;
-    });
+      const keeper = QueueKeeper.open(${JSON.stringify(name)});
+      const stop = require('node:worker_threads').workerData;
+      while (Atomics.wait(stop, 0, 0, 1) === 'timed-out') keeper.validate();`;
+    const holder = new Worker(hold, { eval: true, workerData: stop });
+    const ended = once(holder, 'exit');
+    let calls = 0;
+    const someCalls = () => {
+      const all = calls + 10;
+      return until('some calls', () => calls >= all);
+    };
+    const call = () => {
+      calls++;
+      return keeper.size;
+    };
+    try {
+      await until('a call to have waited for a lock that was held for long', async () => {
+        return (await longestCall(someCalls, call)).ms > 5;
+      });
+    } finally {
+      Atomics.store(stop, 0, 1);
+      await ended;
+    }
   });
 
   test('calls are answered while a snapshot is saved and loaded, and the queue is whole afterwards', async () => {
