@@ -884,6 +884,19 @@ describe('a damaged row of another node', () => {
   });
 });
 
+/**
+ * Makes a worker stand still until it is woken.
+ *
+ * @param {string} faults
+ * @param {string} worker
+ */
+async function standStill(faults, worker) {
+  const fault = path.join(faults, `${worker}.block`);
+  fs.writeFileSync(fault, '');
+  await until('the worker to stand still', () => fs.existsSync(`${fault}ed`));
+  return () => fs.rmSync(`${fault}ed`);
+}
+
 describe('a worker that fails', () => {
   test('by an error: it is replaced, another feeds, the queue is not loaded anew, and claims go on', async () => {
     const faults = fs.mkdtempSync(path.join(folder, 'faults-'));
@@ -920,8 +933,7 @@ describe('a worker that fails', () => {
     const faults = fs.mkdtempSync(path.join(folder, 'faults-'));
     const host = await startHost(['--sample', '500', '--workers', '3'], { faults });
     const worker = await until('the feeder', () => /worker (\d) feeds/.exec(host.output())?.[1]);
-    fs.writeFileSync(path.join(faults, `${worker}.block`), '9000');
-    await until('the fault', () => !fs.existsSync(path.join(faults, `${worker}.block`)));
+    const wake = await standStill(faults, worker);
     let claims = 0;
     await until('the take-over', async () => {
       // A connection of its own: one that was kept alive may be the still worker's.
@@ -947,6 +959,7 @@ describe('a worker that fails', () => {
       );
     await until('the new epoch', async () => (await state()).trust.keeper.epoch === 2);
     assert.equal((await state()).trust.phase, 'live');
+    wake();
     await until('the old feeder’s end', () =>
       new RegExp(`worker ${worker} feeds no longer`).test(host.output()),
     );
@@ -958,9 +971,7 @@ describe('a worker that fails', () => {
   test('by standing still for 15 s: it is ended and replaced; time in which the whole process stood still does not count', async () => {
     const faults = fs.mkdtempSync(path.join(folder, 'faults-'));
     const host = await startHost(['--sample', '0', '--workers', '2'], { faults });
-    const block = path.join(faults, '0.block');
-    fs.writeFileSync(block, '120000');
-    await until('the fault', () => !fs.existsSync(block));
+    await standStill(faults, '0');
     const began = performance.now();
     host.child.kill('SIGSTOP');
     const frozen = () => performance.now() - began > 16_000;
@@ -1003,8 +1014,7 @@ describe('a client that goes away', () => {
         return client;
       }),
     );
-    fs.writeFileSync(path.join(faults, '0.block'), '1500');
-    await until('the fault', () => !fs.existsSync(path.join(faults, '0.block')));
+    const wake = await standStill(faults, '0');
     await Promise.all(
       clients.map(async (client) => {
         await new Promise((resolve) => client.write(claimOf(host.url, { limit: 5 }), resolve));
@@ -1012,6 +1022,7 @@ describe('a client that goes away', () => {
         await once(client, 'close');
       }),
     );
+    wake();
     // The second is sent when the worker has answered the first, and read what lay there with it.
     for (let i = 0; i < 2; i++) await state();
     assert.equal((await state()).inFlight, 0);

@@ -1,8 +1,9 @@
 'use strict';
 
 /**
- * Loaded into the host under test (`node -r`): a worker does what a file in `FAULTS` says, named after it:
- * `0.throw` makes worker 0 throw, `0.block` makes it stand still for the ms in the file.
+ * Loaded into the host under test (`node -r`): a worker does what a file in `FAULTS` says, named after it, be it
+ * empty. `0.throw` makes worker 0 throw; the file is taken away. `0.block` makes it stand still: it names the file
+ * `0.blocked`, and goes on once that is taken away.
  */
 
 const fs = require('node:fs');
@@ -11,16 +12,15 @@ const { isMainThread, workerData } = require('node:worker_threads');
 
 const { FAULTS } = process.env;
 if (!isMainThread && FAULTS && workerData?.index !== undefined) {
-  const take = (/** @type {string} */ fault) => {
-    const file = path.join(FAULTS, `${workerData.index}.${fault}`);
-    if (!fs.existsSync(file)) return null;
-    const text = fs.readFileSync(file, 'utf8');
-    fs.rmSync(file, { force: true });
-    return text;
-  };
+  const file = (/** @type {string} */ fault) => path.join(FAULTS, `${workerData.index}.${fault}`);
+  const still = new Int32Array(new SharedArrayBuffer(4));
   setInterval(() => {
-    if (take('throw') !== null) throw new Error('thrown by the test');
-    const ms = take('block');
-    if (ms !== null) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, Number(ms));
+    if (fs.existsSync(file('throw'))) {
+      fs.rmSync(file('throw'));
+      throw new Error('thrown by the test');
+    }
+    if (!fs.existsSync(file('block'))) return;
+    fs.renameSync(file('block'), file('blocked'));
+    while (fs.existsSync(file('blocked'))) Atomics.wait(still, 0, 0, 20);
   }, 20).unref();
 }
