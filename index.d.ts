@@ -236,6 +236,8 @@ export interface Explanation extends ClassFields {
   kept: boolean;
   reason: null | 'not-owned' | 'unknown';
   owner: string;
+  /** What the cadence would be if the row carried none; null with a `classify`. */
+  routeCadenceMs: number | null;
   dueAt: number | null;
   due: boolean;
   score: number | null;
@@ -270,6 +272,8 @@ export interface State {
     /** Keys held back from claims, whether their rows are due now or not. */
     heldKeys: number;
     unclaimed: number;
+    /** How many more leases can be granted; at 0 claims are refused for `limit`. */
+    leasesLeft: number;
     paused: boolean;
     status: Status;
     /**

@@ -1759,7 +1759,7 @@ describe('configure', () => {
 
 describe('explain', () => {
   const FIELDS =
-    'key kept reason owner route cadenceMs carried fromSitemap changed urgent demandPeriodMs dueAt due score rank waitMs lease misses hold';
+    'key kept reason owner route cadenceMs routeCadenceMs carried fromSitemap changed urgent demandPeriodMs dueAt due score rank waitMs lease misses hold';
 
   test('has exactly the named fields for a kept, leased, held, unowned and unknown key', () => {
     const keeper = manual({ node: 'a', nodes: ['b'], leases: { leaseMs: 60_000, missLimit: 0 } });
@@ -1776,6 +1776,7 @@ describe('explain', () => {
       owner: 'a',
       route: 'unrouted',
       cadenceMs: 86_400_000,
+      routeCadenceMs: 86_400_000,
       carried: false,
       fromSitemap: false,
       changed: false,
@@ -1819,6 +1820,19 @@ describe('explain', () => {
     const { rank, waitMs } = keeper.explain('key 29');
     assert.equal(rank, 30);
     assert.ok(waitMs > 0);
+  });
+
+  test('what a row carries is told beside what its route asks for', () => {
+    const keeper = manual({
+      routes: [{ match: 'prefix', path: '/p/', renderInterval: 5 * MINUTE }],
+    });
+    keeper.apply(put('https://shop.example/p/1', { ...DUE, effectiveInterval: 2 * MINUTE }));
+    const { cadenceMs, routeCadenceMs, carried } = keeper.explain('https://shop.example/p/1');
+    assert.deepEqual([cadenceMs, routeCadenceMs, carried], [2 * MINUTE, 5 * MINUTE, true]);
+    assert.equal(keeper.explain('https://shop.example/p/2').routeCadenceMs, 5 * MINUTE);
+    const judged = manual({ classify: () => ({ route: 'all', cadenceMs: MINUTE }) });
+    judged.apply(put('page'));
+    assert.equal(judged.explain('page').routeCadenceMs, null);
   });
 
   test('explain goes by the jobs that were given out and not given back', () => {
@@ -2026,7 +2040,7 @@ describe('a custom classifier', () => {
 
 describe('the state document', () => {
   const NOW =
-    'due dueSitemap dueDiscovered dueChanged oldestChangedAt dueUrgent oldestUrgentAt changedByDemand inFlight heldKeys unclaimed paused status';
+    'due dueSitemap dueDiscovered dueChanged oldestChangedAt dueUrgent oldestUrgentAt changedByDemand inFlight heldKeys unclaimed leasesLeft paused status';
   const TRUST = 'source live phase exact stateAt stateAgeMs maxAgeMs keeper';
   const KEEPER =
     'phase rows carriedRows classes resyncing exact loadStartedAt loadedAt loadMs loadRows unreadableRows partialLoad eventsApplied malformed lastEventAt verify verifiedAt flowMinutes lastResync topCheck repairedTotal gainedTotal lostTotal lastError epoch unverifiedRows ring bytes';

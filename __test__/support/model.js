@@ -844,6 +844,9 @@ class ModelKeeper {
       kept: row !== undefined,
       reason: row ? null : this.owns(key) ? 'unknown' : 'not-owned',
       owner: this.ownerOf(key),
+      routeCadenceMs: this.classify
+        ? null
+        : (this.routeOf(key).renderInterval ?? this.defaultInterval),
       ...(row ? { ...row.cls, dueAt: row.minute * MINUTE } : {}),
       due,
       ...(due ? { score: this.score(row) } : {}),
@@ -930,6 +933,7 @@ class ModelKeeper {
         inFlight,
         heldKeys: this.heldKeys(),
         unclaimed: Math.max(0, due.length - inFlight),
+        leasesLeft: Math.max(0, this.leases.maxLeases - inFlight),
         paused: this.paused,
         status: this.status,
       },

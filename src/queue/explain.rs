@@ -17,6 +17,8 @@ pub struct Explanation {
     pub owner: String,
     pub route: String,
     pub cadence_ms: f64,
+    /// What the cadence would be if the row carried none; null with a host's own classifier.
+    pub route_cadence_ms: Option<f64>,
     pub carried: bool,
     pub from_sitemap: bool,
     pub changed: bool,
@@ -65,6 +67,7 @@ impl Keeper {
             owner: owner.to_owned(),
             route: String::new(),
             cadence_ms: 0.0,
+            route_cadence_ms: None,
             carried: false,
             from_sitemap: false,
             changed: false,
@@ -79,8 +82,9 @@ impl Keeper {
             misses: standing.misses,
             hold,
         };
+        let (route, cadence) = self.route_and_cadence(key);
+        explanation.route_cadence_ms = (!self.config.classify).then_some(cadence);
         let Some(row) = row else {
-            let (route, cadence) = self.unkept_route(key);
             explanation.reason = Some(if self.owns(key) { "unknown" } else { "not-owned" });
             explanation.route = route.to_owned();
             explanation.cadence_ms = cadence;

@@ -441,8 +441,8 @@ impl Keeper {
         rule.and_then(|rule| self.rules.routes.render_interval(rule)).unwrap_or(self.config.default_interval)
     }
 
-    /// The route and cadence that a key would have without a row of its own.
-    pub(super) fn unkept_route(&self, key: &[u8]) -> (&str, f64) {
+    /// The route of a key by the rules, and the cadence of its row if that carries none.
+    pub(super) fn route_and_cadence(&self, key: &[u8]) -> (&str, f64) {
         let rule = self.route_of(key);
         let name = rule.map_or("unrouted", |rule| self.rules.routes.name(rule));
         (name, rule.and_then(|rule| self.rules.routes.render_interval(rule)).unwrap_or(self.config.default_interval))

@@ -55,6 +55,8 @@ pub struct DueNow {
     pub in_flight: u64,
     pub held_keys: u64,
     pub unclaimed: u64,
+    /// How many more leases can be granted before the limit.
+    pub leases_left: u64,
     pub paused: bool,
     pub status: Status,
     /// ms until nothing is later than its cadence, at the recent rates; null where it never drains.
@@ -288,6 +290,7 @@ impl Keeper {
             in_flight: self.leases.in_flight(),
             held_keys: self.leases.held(),
             unclaimed: self.due.saturating_sub(self.leases.in_flight()),
+            leases_left: self.config.leases.max_leases.saturating_sub(self.leases.in_flight()),
             paused: self.paused,
             status: self.status(),
             drain_eta_ms: None,

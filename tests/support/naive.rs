@@ -1900,6 +1900,7 @@ impl Model {
                 "oldestUrgentAt": oldest(&|class| class.urgent), "changedByDemand": by_demand,
                 "inFlight": self.in_flight(), "heldKeys": self.held_keys(),
                 "unclaimed": self.due().saturating_sub(self.in_flight()), "paused": self.paused,
+                "leasesLeft": self.config.leases.max_leases.saturating_sub(self.in_flight()),
                 "status": self.status(), "drainEtaMs": drain,
             },
             "coming": {"next15m": coming(1, 15), "next60m": coming(1, 60), "next24h": by_hour.iter().sum::<u64>(),
@@ -1932,8 +1933,9 @@ impl Model {
             "fromSitemap": false, "changed": false, "urgent": false, "demandPeriodMs": null, "dueAt": null, "due": false,
             "score": null, "rank": null, "waitMs": null,
         });
+        let (route, cadence) = self.route_of(key);
+        value["routeCadenceMs"] = json!((!self.config.classify).then_some(cadence));
         let Some((class, minute)) = self.class(key) else {
-            let (route, cadence) = self.route_of(key);
             value["reason"] = json!(if self.owns(key) { "unknown" } else { "not-owned" });
             value["route"] = json!(route);
             value["cadenceMs"] = json!(cadence);
