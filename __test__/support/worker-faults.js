@@ -3,12 +3,15 @@
 /**
  * Loaded into the host under test (`node -r`): a worker does what a file in `FAULTS` says, named after it, be it
  * empty. `0.throw` makes worker 0 throw; the file is taken away. `0.block` makes it stand still: it names the file
- * `0.blocked`, and goes on once that is taken away.
+ * `0.blocked`, and goes on once that is taken away. As long as there is `walk`, walks over the table have its first rows
+ * and wait for the others.
  */
 
 const fs = require('node:fs');
 const path = require('node:path');
+const { setTimeout: sleep } = require('node:timers/promises');
 const { isMainThread, workerData } = require('node:worker_threads');
+const { LmdbTable } = require('../../lib/standalone/table.js');
 
 const { FAULTS } = process.env;
 if (!isMainThread && FAULTS && workerData?.index !== undefined) {
@@ -23,4 +26,10 @@ if (!isMainThread && FAULTS && workerData?.index !== undefined) {
     fs.renameSync(file('block'), file('blocked'));
     while (fs.existsSync(file('blocked'))) Atomics.wait(still, 0, 0, 20);
   }, 20).unref();
+  const { walk } = LmdbTable.prototype;
+  LmdbTable.prototype.walk = async function (range) {
+    const isFirst = (range.after ?? null) === null;
+    while (!isFirst && fs.existsSync(path.join(FAULTS, 'walk'))) await sleep(20);
+    return walk.call(this, range);
+  };
 }
