@@ -1379,6 +1379,36 @@ describe('the console in a browser', { skip, concurrency: 4 }, () => {
       });
     }
 
+    test('how late pages are is seen whole, the latest included, however narrow the page and large the numbers', async (t) => {
+      const state = await stateOf(host.url);
+      const { lateness } = state;
+      for (const one of [lateness, ...lateness.byRoute]) one.sitemap.fill(1_234_567);
+      const page = watch(t, await openPage(browser));
+      await page.route(/\/prerender_admin\/queue-state$/, (route) =>
+        route.fulfill({ status: 200, body: JSON.stringify(state) }),
+      );
+      await page.goto(`${host.url}/console/#/node`);
+      await untilShown(page);
+      for (const width of [360, 375, 640, 768, 769, 1280]) {
+        await page.setViewportSize({ width, height: 740 });
+        const hidden = await page.evaluate(() => {
+          const place = document.querySelector('#lateness .scroll');
+          const right = place?.getBoundingClientRect().right ?? 0;
+          return [...document.querySelectorAll('#lateness tbody td')]
+            .flatMap((cell) => [...cell.children])
+            .filter((part) => part.getBoundingClientRect().right > right + 0.5)
+            .map(
+              (part) => `${part.parentElement?.getAttribute('data-label')}: ${part.textContent}`,
+            );
+        });
+        assert.deepEqual(hidden, [], `at ${width} pixels`);
+      }
+      await page.setViewportSize({ width: 375, height: 740 });
+      const latest = page.locator('#lateness tbody tr').first().locator('td').last();
+      const name = await latest.evaluate((cell) => getComputedStyle(cell, '::before').content);
+      assert.equal(name, '"4 or more"');
+    });
+
     test('all of it can be reached and used by keyboard, and one sees where one is', async (t) => {
       const page = await open(t, host.url, VIEWS.node);
       await untilShown(page);
