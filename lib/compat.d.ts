@@ -2,6 +2,7 @@ import type { ClassFields, Classify, State } from '../index.js';
 
 /** How `topK` ranks: as options of the call, with other defaults than the keeper's own. */
 export interface Ranking {
+  /** Here and below a `Date` or a decimal number as text will do, too; what is no time, null included, throws a `TypeError`. */
   nowMs?: number;
   /** Default 1. */
   sitemapBoost?: number;
@@ -18,7 +19,10 @@ export interface CompatDescribed extends ClassFields {
 }
 
 export interface CompatKeeper {
-  /** Takes a row, or `null` where there is none. Returns whether the key is kept. `quiet`: counts nothing in the flow. */
+  /**
+   * Takes a row, or `null` where there is none, as which anything else counts. Returns whether the key is kept; one that is no string
+   * never is. `quiet`: counts nothing in the flow. Throws what `classify` throws, or a `TypeError` where it gives no route and cadence.
+   */
   apply(key: string, value: any, options?: { quiet?: boolean }): boolean;
   tick(nowMs?: number): void;
   /** `skip` is asked at most once a key, and never while the queue is locked. */

@@ -210,4 +210,4 @@ class Packer {
   }
 }
 
-module.exports = { DECIMAL, OTHER, Packer, STRIDE, isObject };
+module.exports = { DECIMAL, OTHER, Packer, STRIDE, dueOf, isObject };

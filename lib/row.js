@@ -71,4 +71,4 @@ function checkRow(row) {
   return null;
 }
 
-module.exports = { checkRow, checkNumber, FIELD_CHECKS };
+module.exports = { checkRow, checkNumber, isDueTime, FIELD_CHECKS };
