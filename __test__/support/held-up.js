@@ -43,6 +43,15 @@ async function ranDuring(job) {
   return { ms: shareOf('thread-self').ran - before, result };
 }
 
+/** The time, and how long this thread has waited until then: nothing may come between the two. */
+function moment() {
+  for (;;) {
+    const at = performance.now();
+    const { waited } = shareOf('thread-self');
+    if (performance.now() - at < 1) return { at, waited };
+  }
+}
+
 /** V8's collections from here on: `end` once no more is to be heard of them, then `within` says how many ms of a time they took. */
 function collections() {
   /** @type {{ startTime: number, duration: number }[]} */
@@ -74,7 +83,7 @@ async function longestTurn(job) {
   const collected = collections();
   /** @type {{ at: number, waited: number }[]} */
   const moments = [];
-  const look = () => moments.push({ at: performance.now(), waited: shareOf('thread-self').waited });
+  const look = () => moments.push(moment());
   let done = false;
   const turn = () => {
     look();
