@@ -612,9 +612,14 @@ describe('the command line', () => {
 
   test('a port that is taken, or a data folder that is served already: exit 1, and a sentence', async () => {
     const host = await startHost(['--sample', '0']);
-    const taken = run(['--port', new URL(host.url).port, '--data', newData(), '--sample', '0']);
+    const data = newData();
+    const taken = run(['--port', new URL(host.url).port, '--data', data]);
     assert.equal(await taken.ended, 1, taken.output());
     assert.match(taken.output(), /is taken.*--port/);
+    // Found out before anything is written, so the next start is still the first.
+    assert.doesNotMatch(taken.output(), /sample rows/);
+    assert.deepEqual(fs.readdirSync(path.join(data, 'run')), []);
+    assert.deepEqual(fs.readdirSync(data), ['run']);
     const served = run(['--port', '0', '--data', host.data]);
     assert.equal(await served.ended, 1, served.output());
     assert.match(served.output(), /another process serves/);
@@ -710,6 +715,49 @@ describe('the command line', () => {
     assert.doesNotMatch(again.output(), /sample rows/);
     assert.equal((await ask(`${again.url}/queue_status`, 'GET')).answer.rows, 20_000);
     assert.equal(await again.stop(), 0);
+  });
+
+  test('a folder that was used before gets no sample unasked, be its table empty or lost', async () => {
+    const one = ['--workers', '1'];
+    const emptied = await startHost([...one, '--sample', '0']);
+    await ask(emptied.url + at('https://shop.example/'), 'PUT', { nextRenderTime: 4e12 });
+    await ask(emptied.url + at('https://shop.example/'), 'DELETE');
+    assert.equal(await emptied.stop(), 0);
+    const lost = ['queue.snapshot', 'config.json'].map((name) => {
+      const data = newData();
+      fs.mkdirSync(data);
+      fs.writeFileSync(path.join(data, name), name === 'config.json' ? '{}' : 'damaged');
+      return data;
+    });
+    for (const data of [emptied.data, ...lost]) {
+      const host = await startHost(one, { data });
+      assert.doesNotMatch(host.output(), /sample rows/);
+      assert.equal((await ask(`${host.url}/queue_status`, 'GET')).answer.rows, 0);
+      assert.equal(await host.stop(), 0);
+    }
+    const asked = await startHost([...one, '--sample', '10'], { data: emptied.data });
+    assert.match(asked.output(), /10 sample rows/);
+    assert.equal(await asked.stop(), 0);
+  });
+
+  test('while the rows are written the port answers that the host is not ready', async () => {
+    const free = net.createServer().listen(0, '127.0.0.1');
+    await once(free, 'listening');
+    const { port } = /** @type {net.AddressInfo} */ (free.address());
+    free.close();
+    await once(free, 'close');
+    const url = `http://127.0.0.1:${port}`;
+    const host = run(['--port', String(port), '--data', newData(), '--sample', '20000']);
+    const first = await until('an answer', () =>
+      ask(`${url}/queue_status`, 'GET').catch(() => null),
+    );
+    assert.equal(first.status, 503);
+    assert.match(first.answer.error, /send the same request again/);
+    assert.doesNotMatch(host.output(), /listens on|sample rows/);
+    await until('the host', async () => (await ask(`${url}/queue_status`, 'GET')).status === 200);
+    assert.match(host.output(), /20000 sample rows/);
+    host.child.kill('SIGTERM');
+    assert.equal(await host.ended, 0);
   });
 
   test('a sitemap is imported while the host already answers', async () => {

@@ -38,7 +38,7 @@ const LINGER_MS = 5_000;
  */
 
 /**
- * @param {{ host: string, port: number, backends: Iterable<Backend> }} options  `backends` is read anew for
+ * @param {{ host: string, port: number, backends: () => Iterable<Backend> }} options  `backends` is asked anew for
  *   each connection
  */
 function createAcceptor({ host, port, backends }) {
@@ -49,7 +49,7 @@ function createAcceptor({ host, port, backends }) {
   function choose(tried) {
     /** @type {Backend | null} */
     let best = null;
-    for (const backend of backends) {
+    for (const backend of backends()) {
       if (tried.has(backend)) continue;
       const better =
         best === null ||

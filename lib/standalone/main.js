@@ -55,10 +55,17 @@ async function main(args) {
   }
   const named = options.config === undefined ? null : readConfig(options.config);
   const lock = await lockFolder(options.data);
+  /** @type {Host | null} */
+  let host = null;
+  const { acceptor, url } = await listen(options, () => host?.backends() ?? []).catch((error) => {
+    lock.release();
+    throw error;
+  });
+  const isUsed = wasUsed(options.data);
   const writer = await startWriter(options.data);
-  const host = new Host(options, lock, writer);
+  host = new Host({ options, lock, acceptor, writer });
   try {
-    await host.start(named);
+    await host.start({ url, named, isUsed });
   } catch (error) {
     // Told to stop, it takes down what was still being done.
     const isAsked = host.stopping;
@@ -67,9 +74,35 @@ async function main(args) {
   }
 }
 
+/**
+ * Until there are backends, it answers that there are none yet.
+ *
+ * @param {ReturnType<typeof readOptions>} options
+ * @param {() => Iterable<Member>} backends
+ */
+async function listen({ host, port }, backends) {
+  const acceptor = createAcceptor({ host, port, backends });
+  const bound = await acceptor.listen().catch((error) => {
+    throw new StartError(
+      error.code === 'EADDRINUSE'
+        ? `port ${port} is taken: stop what listens there, or choose another with --port`
+        : `cannot listen on ${host}:${port}: ${error.message}`,
+    );
+  });
+  return { acceptor, url: `http://${host.includes(':') ? `[${host}]` : host}:${bound}` };
+}
+
+/** Whether a host has run over the folder, or was configured in it. @param {string} data */
+function wasUsed(data) {
+  return fs
+    .readdirSync(data)
+    .some((name) => /^(schedule\.mdb|queue\.snapshot|config\.json)/.test(name));
+}
+
 class Host {
   #options;
   #lock;
+  #acceptor;
   #writer;
   #table;
   #board = new Board();
@@ -81,8 +114,6 @@ class Host {
   /** @type {Promise<void> | null} */
   #stopped = null;
   #generation = 0;
-  /** @type {ReturnType<typeof createAcceptor> | null} */
-  #acceptor = null;
   /** @type {ReturnType<typeof startLiveLine> | null} */
   #line = null;
   /** @type {Worker | null} */
@@ -98,26 +129,34 @@ class Host {
   #awakeSince = 0;
 
   /**
-   * @param {ReturnType<typeof readOptions>} options
-   * @param {Awaited<ReturnType<typeof lockFolder>>} lock
-   * @param {Awaited<ReturnType<typeof startWriter>>} writer
+   * @param {object} parts
+   * @param {ReturnType<typeof readOptions>} parts.options
+   * @param {Awaited<ReturnType<typeof lockFolder>>} parts.lock
+   * @param {ReturnType<typeof createAcceptor>} parts.acceptor
+   * @param {Awaited<ReturnType<typeof startWriter>>} parts.writer
    */
-  constructor(options, lock, writer) {
+  constructor({ options, lock, acceptor, writer }) {
     this.#options = options;
     this.#lock = lock;
+    this.#acceptor = acceptor;
     this.#writer = writer;
     this.#table = openTable(options.data, writer.connect());
     this.#watchWriter();
   }
 
-  /** @param {{ keeper: Record<string, any>, verifyEveryMs?: number } | null} named  by --config */
-  async start(named) {
-    const { host, port, workers, data, sample, sitemap, fleet, node } = this.#options;
+  /**
+   * @param {object} parts
+   * @param {string} parts.url
+   * @param {{ keeper: Record<string, any>, verifyEveryMs?: number } | null} parts.named  by --config
+   * @param {boolean} parts.isUsed  the data folder
+   */
+  async start({ url, named, isUsed }) {
+    const { workers, data, sample, sitemap, fleet, node } = this.#options;
     for (const signal of /** @type {const} */ (['SIGTERM', 'SIGINT'])) {
       process.on(signal, () => void this.#stopBySignal());
     }
     // A node that joins others gets its rows from them.
-    const isForShow = this.#table.count() === 0 && !sitemap && node === undefined;
+    const isForShow = !isUsed && !sitemap && node === undefined;
     const rows = sample ?? (isForShow ? DEFAULT_SAMPLE : 0);
     this.#config = named ?? this.#ownConfig(rows);
     await this.#chooseNodes();
@@ -125,20 +164,7 @@ class Host {
     if (rows > 0) await this.#addSample(rows, named !== null);
 
     await Promise.all(Array.from({ length: workers }, (_, index) => this.#startWorker(index)));
-    this.#acceptor = createAcceptor({
-      host,
-      port,
-      backends: { [Symbol.iterator]: () => this.#backends() },
-    });
-    const bound = await this.#acceptor.listen().catch((error) => {
-      throw new StartError(
-        error.code === 'EADDRINUSE'
-          ? `port ${port} is taken: stop what listens there, or choose another with --port`
-          : `cannot listen on ${host}:${port}: ${error.message}`,
-      );
-    });
     this.#watch = setInterval(() => this.#look(), WATCH_MS);
-    const url = `http://${host.includes(':') ? `[${host}]` : host}:${bound}`;
     this.#welcome(url, data);
     if (fleet > 0) this.#startFleet(url, fleet);
     if (sitemap) await this.#importSitemap(sitemap);
@@ -340,7 +366,8 @@ class Host {
     fs.rmSync(member.path, { force: true });
     const started = member.ready;
     member.ready = false;
-    if (this.stopping || !this.#acceptor) return;
+    // One that ends while the host starts ends the start.
+    if (this.stopping || !this.#watch) return;
     if (this.#feeder === member) {
       this.#feeder = null;
       this.#keeper.vacate(this.#epoch);
@@ -391,7 +418,7 @@ class Host {
     }
   }
 
-  *#backends() {
+  *backends() {
     for (const member of this.#members) if (member?.ready) yield member;
   }
 
@@ -475,7 +502,7 @@ Ctrl-C stops it.
   async #stop() {
     clearInterval(this.#watch);
     await this.#stopFleet();
-    const drained = this.#acceptor?.close(STOP_MS - 1_000);
+    const drained = this.#acceptor.close(STOP_MS - 1_000);
     await Promise.all(this.#members.map((member) => member && stopWorker(member)));
     await drained;
     this.#line?.stop();

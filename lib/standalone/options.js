@@ -22,8 +22,8 @@ A render queue on its own: claims and results over HTTP, rows in an embedded dat
   --token T        ask every request for "authorization: Bearer T"; the
                    environment's QUEUE_TOKEN does the same unseen by ps
   --sitemap FILE   import a sitemap or a sitemap index, gzip or not
-  --sample N       add N rows shaped like a retail site (20000 when DIR is empty,
-                   without --node)
+  --sample N       add N rows shaped like a retail site (20000 in a DIR that was
+                   never used, without --node or --sitemap)
   --fleet N        run N simulated renderers against the HTTP interface
   --help           this text
 `;
