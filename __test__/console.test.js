@@ -924,6 +924,28 @@ describe('the console in a browser', { skip, concurrency: 4 }, () => {
     assert.equal(await host.stop(), 0);
   });
 
+  test('how long ago something was is counted from one moment, that of the answer, in every part of the page', async (t) => {
+    const host = await startHost(['--sample', '10', '--workers', '1']);
+    const state = await until('an exact state', async () => {
+      const state = await stateOf(host.url);
+      return state.trust?.exact && state;
+    });
+    Object.assign(state.trust.keeper, { verify: null, loadedAt: state.generatedAt - 20_000 });
+    const page = watch(t, await openPage(browser));
+    await page.clock.install();
+    await page.route(/\/prerender_admin\/queue-state$/, (route) =>
+      route.fulfill({ status: 200, body: JSON.stringify(state) }),
+    );
+    await page.goto(`${host.url}/console/#/node`);
+    await untilText(page, '#trusted .headline', /Yes, exact/);
+    // Not until the next question.
+    await page.clock.runFor(4_000);
+    assert.match(await textOf(page, '#age'), /^numbers [2-9] s old$/);
+    assert.match(await textOf(page, '#trusted .why'), /loaded 20 s ago/);
+    assert.match(await textOf(page, '#keeper'), /Loaded\s.*\(20 s ago\)/);
+    assert.equal(await host.stop(), 0);
+  });
+
   test('of the last hour only what is remembered is shown: what is forgotten is no 0', async (t) => {
     const host = await startHost(['--sample', '0', '--workers', '1']);
     const state = await stateOf(host.url);

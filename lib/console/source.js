@@ -76,13 +76,10 @@ export class Source {
       /** Whether the latest answer is of now, with numbers or without. */
       isAnswering: failure === null && latest !== null && elapsed(latest.sent) <= FRESH_MS,
       isOldAtHome,
-      /** The host's clock, now. */
-      now: latest ? latest.document.generatedAt + elapsed(latest.sent) : Date.now(),
-      /** The same while the numbers are of now; else the moment that they are of: nothing about them goes on. */
-      asOf:
-        isFresh && latest
-          ? latest.document.generatedAt + elapsed(latest.sent)
-          : numbers?.document.generatedAt,
+      /** The moment of the latest answer, on the host's clock: whatever part of the page says how long ago something was, counts from it. */
+      now: document?.generatedAt,
+      /** The moment of the numbers: nothing about them goes on. */
+      asOf: numbers?.document.generatedAt,
       /** How far this device's clock is ahead of the host's, less than what the answer took. */
       aheadMs: latest ? latest.sent.wall - latest.document.generatedAt : 0,
     };
