@@ -596,7 +596,7 @@ describe('unreadable rows', () => {
     });
     await until('the pause', () => clock.pauses.length === 1);
     feeder.verify().catch(() => {});
-    await until('the walk', () => walks === 2, { withinMs: 10_000 });
+    await until('the walk', () => walks === 2);
   });
 
   test('rows that could not be read because the store failed are read soon, though their keys could be listed', async () => {
@@ -1156,11 +1156,11 @@ describe('status', () => {
     feed().on('status', (status) => said.push(status));
     await until('empty', () => said.at(-1) === 'empty');
     await table.put('k', { nextRenderTime: 1 });
-    await until('queued', () => said.at(-1) === 'queued', { withinMs: 2_000 });
+    await until('queued', () => said.at(-1) === 'queued');
     keeper.pause();
-    await until('paused', () => said.at(-1) === 'paused', { withinMs: 2_000 });
+    await until('paused', () => said.at(-1) === 'paused');
     keeper.resume();
-    await until('queued again', () => said.at(-1) === 'queued', { withinMs: 2_000 });
+    await until('queued again', () => said.at(-1) === 'queued');
     assert.deepEqual(said.slice(-4), ['empty', 'queued', 'paused', 'queued']);
   });
 
@@ -1203,7 +1203,7 @@ describe('status', () => {
     await until('empty', () => said.at(-1) === 'empty');
     now = 1_000 * MINUTE;
     keeper.setNow(now);
-    await until('queued', () => said.at(-1) === 'queued', { withinMs: 2_000 });
+    await until('queued', () => said.at(-1) === 'queued');
   });
 
   /** A feeder the events of which are given by hand. @param {Partial<import('../lib/feeder.js').FeederOptions>} [options] */

@@ -270,7 +270,7 @@ describe('any thread may be terminated at any moment', () => {
         const run = spawnSync(process.execPath, [file], {
           env: { ...process.env, ROOT, FOLDER: folder, HOW },
           encoding: 'utf8',
-          timeout: 30_000,
+          timeout: 120_000,
         });
         assert.deepEqual([run.status, run.signal, run.stderr], [0, null, '']);
       }
