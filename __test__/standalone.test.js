@@ -242,6 +242,7 @@ describe('rows, claims and results', () => {
     for (const key of ['nd:1', 'nd:\ud800', `nd:${'x'.repeat(5_000)}`, 'nd:nul\0']) await kept(key);
     const nothing = await call('/render_schedule', 'POST', 'x\ny');
     assert.deepEqual([nothing.status, nothing.answer.failed], [422, 2]);
+    assert.match(nothing.answer.error, /errors says/);
   });
 
   test('a line that is too long, or not UTF-8, costs only itself', async () => {
@@ -464,6 +465,29 @@ describe('rows, claims and results', () => {
         ),
         /^HTTP\/1.1 431 [\s\S]*NDJSON/,
       );
+    });
+
+    test('what Node would answer by itself, or with silence, is answered as all else', async () => {
+      /** @type {[request: string, status: number, says: RegExp][]} */
+      const requests = [
+        ['GET /queue_status HTTP/1.1\r\n', 400, /header host/],
+        ['GET /queue_status HTTP/1.1\r\nhost: localhost\r\nexpect: foo\r\n', 417, /expect/],
+        ['CONNECT localhost:80 HTTP/1.1\r\nhost: localhost\r\n', 405, /no proxy/],
+        ['GET /console HTTP/1.1\r\nhost: localhost\r\n', 308, /\/console\//],
+      ];
+      for (const [request, status, says] of requests) {
+        const answer = await raw(host.url, `${request}connection: close\r\n\r\n`);
+        assert.match(answer, new RegExp(`^HTTP/1.1 ${status} `), request);
+        assert.match(answer, /\r\ncontent-type: application\/json\r\n/i, request);
+        assert.match(JSON.parse(answer.split('\r\n\r\n')[1]).error, says, request);
+      }
+      // Nobody can insist on another protocol.
+      const upgrade = await raw(
+        host.url,
+        'POST /prerender_admin/explain HTTP/1.1\r\nhost: localhost\r\nconnection: close, upgrade\r\nupgrade: h2c\r\n' +
+          'content-type: application/json\r\ncontent-length: 11\r\n\r\n{"key":"x"}',
+      );
+      assert.match(upgrade, /^HTTP\/1.1 200 [\s\S]*"key":"x"/);
     });
 
     test('none of it has cost a worker', () => {

@@ -32,6 +32,8 @@ const LARGEST_BODY = 16 * 2 ** 20;
 /** How long a new list of nodes may take to reach the queue before the answer says that it has not. */
 const FOLLOW_MS = 5_000;
 const LOOK_MS = 20;
+/** How long one that asked for a proxy may stay without a word after its answer. */
+const LINGER_MS = 5_000;
 const SCHEDULE = '/render_schedule/';
 const CONSOLE = '/console/';
 const JSON_TYPES = new Set(['application/json']);
@@ -185,7 +187,10 @@ function createApi({
     const onlyNewer = query.has('newer');
     const report = await importRows(request, table, { isForeign, onlyMissing, onlyNewer });
     if (report.written + report.known > 0) return { body: report };
-    if (report.failed > 0) return { status: 422, body: report };
+    if (report.failed > 0) {
+      const error = 'no row was written: errors says of each line what to change';
+      return { status: 422, body: { error, ...report } };
+    }
     if (report.foreign === 0) return { body: report };
     const error = 'all rows belong to other nodes: send them to every node, each takes its own';
     return { status: 421, body: { error, ...report } };
@@ -314,7 +319,8 @@ keeper_handing_over ${handing}
       throw new HttpError(405, `${path} takes GET`, { headers: { allow: 'GET' } });
     }
     if (`${path}/` === CONSOLE) {
-      return { status: 308, headers: { location: CONSOLE }, body: { location: CONSOLE } };
+      const error = `the console is at ${CONSOLE}`;
+      return { status: 308, headers: { location: CONSOLE }, body: { error, location: CONSOLE } };
     }
     const file = consoleFile(path.slice(CONSOLE.length));
     if (!file) throw new HttpError(404, `there is no such file: the console is at ${CONSOLE}`);
@@ -323,6 +329,9 @@ keeper_handing_over ${handing}
 
   /** @param {Request} request */
   function checkHost(request) {
+    if (request.headers.host === undefined && request.httpVersion === '1.1') {
+      throw new HttpError(400, 'the header host is missing: name the host that is asked');
+    }
     if (!tokenDigest && !isLoopbackName(request.headers.host)) {
       // A page of any site can point its own name at this machine.
       throw new HttpError(421, 'without --token this host answers to localhost and 127.0.0.1 only');
@@ -375,10 +384,18 @@ keeper_handing_over ${handing}
       send(response, answered.status ?? 200, answered.headers ?? {}, answered.body);
     } catch (error) {
       if (request.destroyed && !request.complete) return;
-      const { status, headers, body } = failure(error);
-      if (status === 500) onError?.(/** @type {Error} */ (error));
-      send(response, status, headers, body);
+      refuse(response, error);
     }
+  }
+
+  /**
+   * @param {http.ServerResponse} response
+   * @param {unknown} error
+   */
+  function refuse(response, error) {
+    const { status, headers, body } = failure(error);
+    if (status === 500) onError?.(/** @type {Error} */ (error));
+    send(response, status, headers, body);
   }
 
   /**
@@ -402,6 +419,7 @@ keeper_handing_over ${handing}
 
   return {
     handle,
+    refuse,
     /** From now on connections are closed with their answer, and nothing is claimed. */
     drain() {
       draining = true;
@@ -544,28 +562,67 @@ function createServer(api) {
       keepAliveTimeout: 65_000,
       maxHeaderSize: 64 * 1024,
       noDelay: true,
+      // Refused by `checkHost`: Node would do it without a word.
+      requireHostHeader: false,
     },
     (request, response) => {
-      // Emitted again when the client goes away; what there is to do about it is done where it is read.
-      request.on('error', () => {});
-      response.on('error', () => {});
+      expectErrors(request, response);
       void api.handle(request, response);
     },
   );
   server.timeout = 120_000;
+  server.on('checkExpectation', (request, response) => {
+    expectErrors(request, response);
+    api.refuse(response, new HttpError(417, 'leave the header expect out, or send 100-continue'));
+  });
+  server.on('connect', (_, /** @type {any} */ socket) => {
+    // Node looks after it no longer.
+    socket.on('error', () => socket.destroy());
+    socket.setTimeout(LINGER_MS, () => socket.destroy());
+    socket.resume();
+    const more = ['allow: GET, POST, PUT, DELETE'];
+    endRaw(socket, '405 Method Not Allowed', 'this is no proxy: ask the host itself', more);
+  });
   server.on('clientError', (error, socket) => {
     if (socket.destroyed || !socket.writable) return;
     const tooLong = /** @type {any} */ (error).code === 'HPE_HEADER_OVERFLOW';
     const [status, sentence] = tooLong
       ? ['431 Request Header Fields Too Large', 'the key is too long for a path: POST it as NDJSON']
       : ['400 Bad Request', 'this is not HTTP'];
-    const body = `${JSON.stringify({ error: sentence })}\n`;
-    socket.end(
-      `HTTP/1.1 ${status}\r\ncontent-type: application/json\r\nconnection: close\r\n` +
-        `content-length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
-    );
+    endRaw(socket, status, sentence);
   });
   return server;
+}
+
+/**
+ * Emitted again when the client goes away; what there is to do about it is done where it is read.
+ *
+ * @param {Request} request
+ * @param {http.ServerResponse} response
+ */
+function expectErrors(request, response) {
+  request.on('error', () => {});
+  response.on('error', () => {});
+}
+
+/**
+ * An answer where Node has none.
+ *
+ * @param {import('node:stream').Duplex} socket
+ * @param {string} status
+ * @param {string} sentence
+ * @param {string[]} [headers]
+ */
+function endRaw(socket, status, sentence, headers = []) {
+  const body = `${JSON.stringify({ error: sentence })}\n`;
+  const head = [
+    `HTTP/1.1 ${status}`,
+    'content-type: application/json',
+    'connection: close',
+    `content-length: ${Buffer.byteLength(body)}`,
+    ...headers,
+  ];
+  socket.end(`${head.join('\r\n')}\r\n\r\n${body}`);
 }
 
 module.exports = { createApi, createServer, LARGEST_BODY };
