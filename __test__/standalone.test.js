@@ -226,6 +226,7 @@ describe('rows, claims and results', () => {
       '[1]',
       '{"cacheKey":"","nextRenderTime":1}',
       '{"cacheKey":"nd:6","nextRenderTime":1,"other":1e999}',
+      '{"cacheKey":"nd:6","nextRenderTime":1,"other":{"a":[{"b":[0,-1e999]}]}}',
       `{"cacheKey":"nd:${'x'.repeat(5_000)}","nextRenderTime":4e12}\r`,
       '{"cacheKey":"nd:nul\\u0000","nextRenderTime":4e12,"__proto__":{"a":1}}',
     ];
@@ -236,7 +237,7 @@ describe('rows, claims and results', () => {
     assert.equal(answer.written, 4);
     assert.deepEqual(
       answer.errors.map((/** @type {any} */ error) => error.line),
-      [4, 5, 6, 7, 8, 9, 10, 11, 12, 13],
+      [4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14],
     );
     for (const { error } of answer.errors) assert.match(error, /\w+ \w+ \w+/);
     for (const key of ['nd:1', 'nd:\ud800', `nd:${'x'.repeat(5_000)}`, 'nd:nul\0']) await kept(key);
@@ -355,6 +356,15 @@ describe('rows, claims and results', () => {
       'a due time in words': [at(key), 'PUT', { nextRenderTime: 'tomorrow' }, json, 422],
       'a due time below 0': [at(key), 'PUT', { nextRenderTime: -1 }, json, 422],
       'a due time beyond numbers': [at(key), 'PUT', '{"nextRenderTime":1e999}', json, 422],
+      'a number beyond numbers': [at(key), 'PUT', '{"nextRenderTime":1,"x":1e400}', json, 422],
+      'one inside a list': [at(key), 'PUT', '{"nextRenderTime":1,"x":[{"y":-1e400}]}', json, 422],
+      'a list in a list, a million times': [
+        at(key),
+        'PUT',
+        `{"nextRenderTime":1,"x":${'['.repeat(1_000_000)}${']'.repeat(1_000_000)}}`,
+        json,
+        422,
+      ],
       'a key other than the path’s': [
         at(key),
         'PUT',

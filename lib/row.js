@@ -16,6 +16,7 @@ function isDueTime(value) {
   return typeof value === 'number' && value >= 0 && value < LATEST_DUE;
 }
 
+const DEEPEST = 100;
 const OPTIONAL_NUMBERS = new Set(['effectiveInterval', 'changedAt', 'urgentAt', 'demandPeriod']);
 
 /** The values that `checkRow` lets through, of the fields that a result may set. */
@@ -64,9 +65,30 @@ function checkRow(row) {
     if (OPTIONAL_NUMBERS.has(name)) {
       const wrongNumber = checkNumber(name, value);
       if (wrongNumber) return wrongNumber;
-    } else if (typeof value === 'number' && !Number.isFinite(value)) {
-      return `${name} is too large for a number`;
+    } else {
+      const wrongValue = checkValue(value, DEEPEST);
+      if (wrongValue) return `${name} ${wrongValue}`;
     }
+  }
+  return null;
+}
+
+/**
+ * What of a field of the caller's own would not come back as it was sent.
+ *
+ * @param {unknown} value
+ * @param {number} levels  that it may have
+ * @returns {string | null}
+ */
+function checkValue(value, levels) {
+  if (typeof value === 'number') {
+    return Number.isFinite(value) ? null : 'has a number that is too large: send it as a string';
+  }
+  if (typeof value !== 'object' || value === null) return null;
+  if (levels === 0) return `is nested more than ${DEEPEST} levels deep: send it as a string`;
+  for (const inner of Object.values(value)) {
+    const wrong = checkValue(inner, levels - 1);
+    if (wrong) return wrong;
   }
   return null;
 }
