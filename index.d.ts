@@ -245,7 +245,8 @@ export interface Explanation extends ClassFields {
   rank: number | null;
   /** `rank` divided by the rate at which jobs were given out in the last ten whole minutes, or as many as there have been; null where there is none. */
   waitMs: number | null;
-  lease: { grantedAt: number; expiresAt: number } | null;
+  /** `version`: of the row that the lease was confirmed with; null where it was not, or the row has none. */
+  lease: { grantedAt: number; expiresAt: number; version: number | null } | null;
   misses: number;
   hold: { misses: number; until: number } | null;
 }

@@ -1793,7 +1793,11 @@ describe('explain', () => {
     });
     keeper.claim(1);
     const leased = keeper.explain(first);
-    assert.deepEqual(leased.lease, { grantedAt: START, expiresAt: START + 60_000 });
+    assert.deepEqual(leased.lease, {
+      grantedAt: START,
+      expiresAt: START + 60_000,
+      version: null,
+    });
     keeper.setNow(START + 60_000);
     keeper.claim(1);
     const held = keeper.explain(first);

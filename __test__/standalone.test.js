@@ -53,7 +53,10 @@ describe('rows, claims and results', () => {
   /** @type {(path: string, method: string, body?: unknown, headers?: Record<string, string>) => ReturnType<typeof ask>} */
   let call;
   before(async () => {
-    host = await startHost(['--sample', '0']);
+    const config = path.join(folder, 'routed.json');
+    const routes = [{ match: 'prefix', path: '/routed/', renderInterval: 48 * HOUR }];
+    fs.writeFileSync(config, JSON.stringify({ routes }));
+    host = await startHost(['--sample', '0', '--config', config]);
     call = (path, method, body, headers) => ask(host.url + path, method, body, headers);
   });
   after(async () => {
@@ -180,6 +183,45 @@ describe('rows, claims and results', () => {
         [row.nextRenderTime === 2, row.changedAt],
         [isStillDue, isStillDue ? changedAt : null],
       );
+      await call(at(key), 'DELETE');
+    }
+  });
+
+  test('a render answers a change that is told by a clock far ahead, unless it was made meanwhile', async () => {
+    const key = 'https://shop.example/ahead';
+    const changedAt = Date.now() + HOUR;
+    await call(at(key), 'PUT', { nextRenderTime: 1, changedAt, urgentAt: changedAt * 1_000 });
+    await kept(key);
+    const [job] = (await call('/render_queue/claim', 'POST', { limit: 1 })).answer.jobs;
+    assert.deepEqual([job.key, job.changed], [key, true]);
+    await call('/render_queue/job_result', 'POST', { key, token: job.token, outcome: 'rendered' });
+    const row = (await call(at(key), 'GET')).answer;
+    assert.deepEqual([row.changedAt, row.urgentAt], [null, null]);
+    assert.ok(row.nextRenderTime > changedAt);
+    await call(at(key), 'DELETE');
+  });
+
+  test('the cadence of a result is that of the row as it leaves it, and never ends its being kept', async () => {
+    for (const [path, interval, wanted] of /** @type {const} */ ([
+      ['routed/page', null, 48 * HOUR],
+      ['elsewhere/page', null, 24 * HOUR],
+      ['routed/named', 3 * HOUR, 3 * HOUR],
+      ['routed/endless', 1e15, 2 ** 32 * 60_000 - 1 - Date.now()],
+    ])) {
+      const key = `https://shop.example/${path}`;
+      await call(at(key), 'PUT', { nextRenderTime: 1, effectiveInterval: HOUR });
+      await kept(key);
+      const [job] = (await call('/render_queue/claim', 'POST', { limit: 1 })).answer.jobs;
+      assert.equal(job.key, key);
+      const result = { key, token: job.token, outcome: 'rendered', effectiveInterval: interval };
+      const before = Date.now();
+      const { answer } = await call('/render_queue/job_result', 'POST', result);
+      const cadence = answer.nextRenderTime - before;
+      assert.ok(Math.abs(cadence - wanted) < 60_000, `${path} ${interval}: ${cadence}`);
+      await until('the queue to have heard', async () => {
+        const { kept, due } = (await call('/prerender_admin/explain', 'POST', { key })).answer;
+        return kept && !due;
+      });
       await call(at(key), 'DELETE');
     }
   });

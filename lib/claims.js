@@ -12,7 +12,7 @@
  */
 
 const { HttpError } = require('./http-error.js');
-const { checkNumber, FIELD_CHECKS } = require('./row.js');
+const { checkNumber, FIELD_CHECKS, LATEST_DUE } = require('./row.js');
 
 /**
  * @typedef {import('./schedule-table.js').ScheduleRow} ScheduleRow
@@ -34,8 +34,8 @@ const { checkNumber, FIELD_CHECKS } = require('./row.js');
  * @property {boolean | null} [fromSitemap]
  * @property {number | null} [effectiveInterval]
  *
- * What a result answers: the row as it was when the result came, and the moment at which its job was given out.
- * @typedef {{ first: ScheduleRow | null, grantedAt: number | undefined }} Rendered
+ * What a result answers: the row as it was when the result came, and the lease of its job.
+ * @typedef {{ first: ScheduleRow | null, lease: import('../index.js').Explanation['lease'] }} Rendered
  */
 
 const MOST_JOBS = 10_000;
@@ -58,7 +58,7 @@ const STALE = {
  * @param {object} parts
  * @param {Pick<import('../index.js').QueueKeeper, 'claim' | 'confirm' | 'describe' | 'explain' | 'giveBack' | 'release'>} parts.keeper
  * @param {ClaimsTable} parts.table
- * @param {() => number} parts.defaultInterval  the cadence of a row that the keeper does not keep
+ * @param {() => number} parts.defaultInterval  the cadence of a row of which the keeper knows none
  * @param {(name: 'jobs' | 'stale' | 'results') => void} [parts.count]
  */
 function createClaims({ keeper, table, defaultInterval, count }) {
@@ -154,14 +154,14 @@ function createClaims({ keeper, table, defaultInterval, count }) {
     const row = await table.get(key);
     // What was asked for after the job was handed out is not answered by its result.
     const triggered = Math.max(Number(row?.changedAt ?? 0), Number(row?.urgentAt ?? 0));
-    const grantedAt = triggered > 0 ? keeper.explain(key)?.lease?.grantedAt : undefined;
+    const lease = triggered > 0 ? keeper.explain(key).lease : null;
     const released = keeper.release(key, token);
     if (released !== 'released') {
       throw new HttpError(409, STALE[released] ?? STALE.unknown, { fields: { release: released } });
     }
     count?.('results');
     try {
-      return await write(result, { first: row, grantedAt });
+      return await write(result, { first: row, lease });
     } catch (error) {
       // Not to be sent again: there is no lease any more to send it for.
       const why = /** @type {Error} */ (error).message;
@@ -198,22 +198,28 @@ function createClaims({ keeper, table, defaultInterval, count }) {
    * @param {Result} result
    * @param {Rendered} rendered
    */
-  function resultRow(row, result, { first, grantedAt }) {
+  function resultRow(row, result, { first, lease }) {
     const next = { ...row };
     if (result.fromSitemap !== undefined) next.fromSitemap = result.fromSitemap;
     if (result.effectiveInterval !== undefined) next.effectiveInterval = result.effectiveInterval;
     let stillDue = false;
+    // Not written since: then nothing was asked for meanwhile, however far ahead the clock is by which it was.
+    const isAsClaimed = lease !== null && lease.version !== null && row.version === lease.version;
     if (result.outcome === 'rendered') {
       for (const name of /** @type {const} */ (['changedAt', 'urgentAt'])) {
         const at = row[name];
         if (typeof at !== 'number' || at <= 0) continue;
-        const isNewer = grantedAt !== undefined && at > grantedAt;
+        const isNewer = lease !== null && at > lease.grantedAt && !isAsClaimed;
         if (isNewer || at !== first?.[name]) stillDue = true;
         else next[name] = null;
       }
     }
     if (result.nextRenderTime !== undefined) next.nextRenderTime = result.nextRenderTime;
-    else if (!stillDue) next.nextRenderTime = Date.now() + cadenceOf(row.cacheKey, next);
+    else if (!stillDue) {
+      const due = Date.now() + cadenceOf(row.cacheKey, next);
+      // A cadence of ten thousand years is no reason for a row to be kept no more.
+      next.nextRenderTime = Math.min(due, LATEST_DUE - 1);
+    }
     return next;
   }
 
@@ -225,7 +231,8 @@ function createClaims({ keeper, table, defaultInterval, count }) {
     const carried = row.effectiveInterval;
     if (typeof carried === 'number' && carried > 0) return carried;
     const kept = keeper.describe(key);
-    return kept && !kept.carried && kept.cadenceMs ? kept.cadenceMs : defaultInterval();
+    if (kept && !kept.carried && kept.cadenceMs) return kept.cadenceMs;
+    return keeper.explain(key).routeCadenceMs ?? defaultInterval();
   }
 
   return { claim, finish };

@@ -93,4 +93,4 @@ function checkValue(value, levels) {
   return null;
 }
 
-module.exports = { checkRow, checkNumber, isDueTime, FIELD_CHECKS };
+module.exports = { checkRow, checkNumber, isDueTime, FIELD_CHECKS, LATEST_DUE };

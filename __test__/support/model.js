@@ -14,7 +14,7 @@ const NUMERIC = /^[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$/;
  *   urgent: boolean, demandPeriodMs: number | null }} Class
  * @typedef {{ minute: number, cls: Class, seq: number }} Row  seq: its place in line within one minute of one class
  * @typedef {{ minute: number, cls: Class }} Reading
- * @typedef {{ token: number, dueMinute: number, grantedAt: number, untilMono: number, claimedAt: number, overtaken: boolean, before: { misses: number, releasedDue: number | null, holdServed: boolean } }} Lease
+ * @typedef {{ token: number, dueMinute: number, grantedAt: number, version: number | null, untilMono: number, claimedAt: number, overtaken: boolean, before: { misses: number, releasedDue: number | null, holdServed: boolean } }} Lease
  * @typedef {{ misses: number, releasedDue: number | null, holdServed: boolean, lease: Lease | null,
  *   graceMono: number | null, holdMono: number | null, expiredToken: number | null }} Entry
  * @typedef {{ cameDue: number, added: number, triggered: number, rescheduled: number, removed: number }} Flow
@@ -454,6 +454,7 @@ class ModelKeeper {
         token,
         dueMinute: row.minute,
         grantedAt: this.now,
+        version: null,
         untilMono,
         claimedAt: ++this.seq,
         overtaken: false,
@@ -526,6 +527,7 @@ class ModelKeeper {
     const reading = row === null ? null : this.read(key, row);
     if (touched && !byEvent) this.doubt(key, reading);
     if (reading !== null && this.isDue(reading)) {
+      lease.version = Number.isFinite(row.version) ? row.version : null;
       if (!touched) {
         lease.dueMinute = reading.minute;
         if (this.place(key, reading, false)) this.overtake(key, null);
@@ -851,7 +853,13 @@ class ModelKeeper {
       due,
       ...(due ? { score: this.score(row) } : {}),
       rank: due ? place + 1 : null,
-      lease: lease ? { grantedAt: lease.grantedAt, expiresAt: this.wallAt(lease.untilMono) } : null,
+      lease: lease
+        ? {
+            grantedAt: lease.grantedAt,
+            expiresAt: this.wallAt(lease.untilMono),
+            version: lease.version,
+          }
+        : null,
       misses: entry?.misses ?? 0,
       hold: entry && held !== null ? { misses: entry.misses, until: this.wallAt(held) } : null,
     };

@@ -315,9 +315,7 @@ impl Keeper {
             self.overtake(hash, found, &key, changed, Reader::Lease);
         }
         if let Some(due) = due {
-            if !touched {
-                self.leases.correct_due(token, due);
-            }
+            self.leases.confirmed(token, (!touched).then_some(due), version);
             return true;
         }
         let now_due = self.find(&key).map_or(0, |row| self.table.due(row));

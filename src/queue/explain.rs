@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::keeper::Keeper;
+use super::lease::Lease;
 use super::order::{Line, rows_before};
 use super::table::NONE;
 use super::time::{MINUTE_MS, start_of};
@@ -29,18 +30,19 @@ pub struct Explanation {
     pub score: Option<f64>,
     pub rank: Option<u64>,
     pub wait_ms: Option<f64>,
-    pub lease: Option<LeaseTimes>,
+    pub lease: Option<LeaseTold>,
     pub misses: u32,
     pub hold: Option<Hold>,
 }
 
-/// A live lease, ms since the epoch.
+/// A live lease, ms since the epoch, and the version of the row that it was confirmed with.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs)]
-pub struct LeaseTimes {
+pub struct LeaseTold {
     pub granted_at: f64,
     pub expires_at: f64,
+    pub version: Option<f64>,
 }
 
 /// A hold, until ms since the epoch.
@@ -59,8 +61,11 @@ impl Keeper {
         let wall = |mono: f64| self.now.wall + (mono - self.now.mono);
         let standing = self.leases.standing(row.unwrap_or(NONE), key);
         let hold = standing.held_until.map(|until| Hold { misses: standing.misses, until: wall(until) });
-        let lease =
-            standing.lease.map(|lease| LeaseTimes { granted_at: lease.granted_at, expires_at: wall(lease.until) });
+        let lease = standing.lease.map(|Lease { granted_at, until, version, .. }| LeaseTold {
+            granted_at,
+            expires_at: wall(until),
+            version: version.is_finite().then_some(version),
+        });
         let mut explanation = Explanation {
             kept: row.is_some(),
             reason: None,

@@ -74,6 +74,8 @@ struct Entry {
     due: Minute,
     token: Token,
     granted_at: f64,
+    /// Of the row that the lease was confirmed with; NaN where it was not, or it has none.
+    version: f64,
     /// How many walks had begun at the grant.
     walks: u64,
     /// When the state ends by itself, on the monotonic clock.
@@ -129,6 +131,8 @@ pub struct Lease {
     pub granted_at: f64,
     /// On the monotonic clock.
     pub until: f64,
+    /// Of the row that it was confirmed with; NaN where it was not, or it has none.
+    pub version: f64,
 }
 
 /// All that the table knows of one key.
@@ -287,6 +291,7 @@ impl Leases {
             due: 0,
             token: 0,
             granted_at: 0.0,
+            version: f64::NAN,
             walks: 0,
             until: 0.0,
             stamp: 0,
@@ -414,6 +419,7 @@ impl Leases {
         entry.token = token;
         entry.due = due;
         entry.granted_at = now.wall;
+        entry.version = f64::NAN;
         entry.walks = walks;
         entry.touched = Touch::None;
         entry.expired = false;
@@ -421,7 +427,7 @@ impl Leases {
         entry.number = number;
         self.enter(id, State::Leased, until);
         self.counts.granted += 1;
-        Lease { token, granted_at: now.wall, until }
+        Lease { token, granted_at: now.wall, until, version: f64::NAN }
     }
 
     /// The row and key of a live lease: the key only where no row is kept.
@@ -440,10 +446,12 @@ impl Leases {
         self.by_token.get(&token).map_or(0, |id| self.entries[*id as usize].walks)
     }
 
-    /// The row of a live lease was found due in another minute than at the grant.
-    pub fn correct_due(&mut self, token: Token, due: Minute) {
+    /// The row of a live lease has been read. `due`: where it is due, where nothing has touched the key since the grant.
+    pub fn confirmed(&mut self, token: Token, due: Option<Minute>, version: f64) {
         if let Some(&id) = self.by_token.get(&token) {
-            self.entry(id).due = due;
+            let entry = self.entry(id);
+            entry.due = due.unwrap_or(entry.due);
+            entry.version = version;
         }
     }
 
@@ -560,7 +568,8 @@ impl Leases {
     /// What is known of a key.
     pub fn standing(&self, row: RowId, key: &[u8]) -> Standing {
         let Some(entry) = self.find(row, key).map(|id| &self.entries[id as usize]) else { return Standing::default() };
-        let lease = Lease { token: entry.token, granted_at: entry.granted_at, until: entry.until };
+        let Entry { token, granted_at, until, version, .. } = *entry;
+        let lease = Lease { token, granted_at, until, version };
         Standing {
             lease: (entry.state == State::Leased).then_some(lease),
             misses: entry.memory.misses,

@@ -138,6 +138,7 @@ pub struct Entry {
     before: Memory,
     due: u32,
     granted_at: f64,
+    version: Option<f64>,
     /// A walk has begun since the grant.
     before_walk: bool,
 }
@@ -1137,6 +1138,7 @@ impl Model {
                 before: Memory::default(),
                 due: 0,
                 granted_at: 0.0,
+                version: None,
             };
             let entry = self.leases.entry(row.key).or_insert(fresh);
             entry.before = entry.memory;
@@ -1161,6 +1163,7 @@ impl Model {
             entry.expired = false;
             entry.due = row.minute;
             entry.granted_at = self.now.wall;
+            entry.version = None;
             self.lease_counts[GRANTED] += 1;
             self.flowing().claimed += 1;
             claim.rows.push(row);
@@ -1221,8 +1224,10 @@ impl Model {
             self.overtake(key, did, false);
         }
         if let Some(due) = due {
+            let entry = self.leases.get_mut(&key).expect("it is leased");
+            entry.version = read.as_ref().map(|(_, _, version)| *version).filter(|version| !version.is_nan());
             if !touched {
-                self.leases.get_mut(&key).expect("it is leased").due = due;
+                entry.due = due;
             }
             return true;
         }
@@ -1923,7 +1928,8 @@ impl Model {
         let (mono, wall) = (self.now.mono, self.now.wall);
         let entry = self.leases.get(&key);
         let lease = entry.filter(|entry| entry.state == State::Leased);
-        let lease = lease.map(|e| json!({"grantedAt": e.granted_at, "expiresAt": wall + (e.until - mono)}));
+        let lease = lease
+            .map(|e| json!({"grantedAt": e.granted_at, "expiresAt": wall + (e.until - mono), "version": e.version}));
         let held = entry.filter(|entry| entry.state == State::Held);
         let hold = held.map(|e| json!({"misses": e.memory.misses, "until": wall + (e.until - mono)}));
         let misses = entry.map_or(0, |entry| entry.memory.misses);
