@@ -211,7 +211,7 @@ describe('the sum of all nodes', () => {
     const states = nodes.map((/** @type {any} */ keeper) => keeper.state());
     const total = (/** @type {(state: any) => number} */ of) =>
       states.reduce((/** @type {number} */ n, /** @type {any} */ state) => n + of(state), 0);
-    for (const field of ['due', 'inFlight', 'heldKeys', 'unclaimed']) {
+    for (const field of ['due', 'inFlight', 'heldKeys', 'unclaimed', 'leasesLeft']) {
       assert.equal(
         document.now[field],
         total(({ now }) => now[field]),
@@ -247,6 +247,7 @@ describe('the sum of all nodes', () => {
         inFlight: now.inFlight,
         heldKeys: now.heldKeys,
         unclaimed: now.unclaimed,
+        leasesLeft: now.leasesLeft,
         paused: i === 0,
         status: i === 0 ? 'paused' : 'queued',
         drainEtaMs: now.drainEtaMs,
@@ -637,6 +638,11 @@ describe('no total', () => {
     const fields = [
       ['now.due', (d, v) => (d.now.due = v), wrong],
       ['now.heldKeys', (d, v) => (d.now.heldKeys = v), wrong],
+      [
+        'now.leasesLeft',
+        (d, v) => (d.now.leasesLeft = v),
+        wrong.filter((v) => v !== undefined && v !== null),
+      ],
       ['now.status', (d, v) => (d.now.status = v), wrong],
       ['now.oldestChangedAt', (d, v) => (d.now.oldestChangedAt = v), [undefined, 'x', {}]],
       [
@@ -684,6 +690,14 @@ describe('no total', () => {
       /lateness.classes does not add up/,
       await withChanged(({ lateness }) => lateness.classes.push(lateness.classes[0])),
     );
+  });
+
+  test('a node that does not say how many leases are left is counted, and no part is taken for the sum', async () => {
+    const { status, document } = await withChanged(({ now }) => delete now.leasesLeft);
+    assert.equal(status, 200);
+    assert.equal(document.now.leasesLeft, null);
+    const left = document.nodes.map((/** @type {any} */ { now }) => now.leasesLeft);
+    assert.deepEqual(left, [a.state().now.leasesLeft, null, c.state().now.leasesLeft]);
   });
 
   test('whatever else a document has is neither passed on nor believed', async () => {

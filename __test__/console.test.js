@@ -924,6 +924,94 @@ describe('the console in a browser', { skip, concurrency: 4 }, () => {
     assert.equal(await host.stop(), 0);
   });
 
+  test('where claims are refused at the limit of leases it does not serve, and it is said what to do', async (t) => {
+    const config = configFile({ leases: { maxLeases: 50 } });
+    const host = await startHost(['--sample', '0', '--workers', '1', '--config', config]);
+    for (let number = 0; number < 60; number++) {
+      await put(host.url, `https://shop.example/${number}`, {
+        nextRenderTime: Date.now() - 10 * MINUTE - number * MINUTE,
+      });
+    }
+    const { jobs } = await post(host.url, '/render_queue/claim', { limit: 100 });
+    assert.equal(jobs.length, 50);
+    assert.equal((await post(host.url, '/render_queue/claim', { limit: 100 })).refused, 'limit');
+    const page = await open(t, host.url, '#/node', { expected: NO_SUCCESS });
+    await untilText(page, '#serving .headline', /!\s+At the limit of leases/);
+    assert.match(
+      await textOf(page, '#serving .why'),
+      /^50 leases given out, and leases\.maxLeases allows no more: claims get nothing until one ends\.\s+50 pages being rendered, 10 pages waiting\.$/,
+    );
+    assert.match(
+      await textOf(page, '#wrong .why'),
+      /^Claims get nothing, at the limit of leases: raise leases\.maxLeases, or see why renderers do not finish\.$/,
+    );
+    assert.match(
+      await textOf(page, '#due .tiles'),
+      /In flight\s+50\s+being rendered, 0 leases left/,
+    );
+    const waiting = await open(t, host.url, '#/explain/https%3A%2F%2Fshop.example%2F0');
+    await untilText(waiting, '#explained .headline', /!\s+Due, but claims are at the limit/);
+
+    const state = await stateOf(host.url);
+    await page.route(/\/prerender_admin\/queue-state$/, (route) =>
+      route.fulfill({ status: 200, body: JSON.stringify(state) }),
+    );
+    const shown = async () => {
+      await page.locator('#refresh').click();
+      return [await textOf(page, '#serving .headline'), await textOf(page, '#wrong .why')].join();
+    };
+    // None is given out at all: nobody's fleet is at fault.
+    Object.assign(state.now, { inFlight: 0, unclaimed: 60 });
+    await until('the limit of 0', async () => {
+      const text = await shown();
+      return /limit.*Pages are due and none.*leases\.maxLeases is 0/s.test(text);
+    });
+    assert.doesNotMatch(await textOf(page, '#wrong .why'), /fleet|do not finish/);
+    // A node of an older version does not say.
+    Object.assign(state.now, { inFlight: 50, unclaimed: 10 });
+    delete state.now.leasesLeft;
+    await until('what was said before', async () => /^✓\s+Yes,No trouble/.test(await shown()));
+    assert.doesNotMatch(await textOf(page, '#due .tiles'), /left/);
+    // Nothing waits: no claim is refused.
+    Object.assign(state.now, { due: 50, unclaimed: 0, leasesLeft: 0 });
+    await until('the tile', async () => {
+      await page.locator('#refresh').click();
+      return /0 leases left/.test(await textOf(page, '#due .tiles'));
+    });
+    assert.match(await shown(), /^✓\s+Yes,No trouble/);
+    assert.equal(await host.stop(), 0);
+  });
+
+  test('where all that waits is held back nobody is asked whether the fleet runs', async (t) => {
+    const host = await startHost(['--sample', '0', '--workers', '1']);
+    for (const name of ['a', 'b', 'c']) await put(host.url, `https://shop.example/${name}`, DUE);
+    const state = await until('an exact state', async () => {
+      const state = await stateOf(host.url);
+      return state.trust?.exact && state.now.due === 3 && state;
+    });
+    const page = watch(t, await openPage(browser));
+    await page.route(/\/prerender_admin\/queue-state$/, (route) =>
+      route.fulfill({ status: 200, body: JSON.stringify(state) }),
+    );
+    // At the limit, too: what is held back would not be given out below it either.
+    Object.assign(state.now, { heldKeys: 3, leasesLeft: 0 });
+    await page.goto(`${host.url}/console/#/node`);
+    await untilText(page, '#serving .headline', /!\s+Yes, but all is held back/);
+    assert.match(
+      await textOf(page, '#serving .why'),
+      /^Claims get none of the pages that wait: they are held back.*\s0 pages being rendered, 3 pages waiting\.$/s,
+    );
+    const wrong = await textOf(page, '#wrong .why');
+    assert.match(wrong, /3 pages held back: rendered again and again/);
+    assert.doesNotMatch(wrong, /fleet|limit/);
+    assert.equal(await page.locator('#wrong').getAttribute('data-level'), 'warn');
+    Object.assign(state.now, { heldKeys: 2, leasesLeft: 7 });
+    await page.locator('#refresh').click();
+    await untilText(page, '#wrong .why', /Pages are due.*is the fleet running\?/);
+    await untilText(page, '#serving .headline', /✓\s+Yes$/);
+    assert.equal(await host.stop(), 0);
+  });
+
   test('how long ago something was is counted from one moment, that of the answer, in every part of the page', async (t) => {
     const host = await startHost(['--sample', '10', '--workers', '1']);
     const state = await until('an exact state', async () => {
@@ -1126,6 +1214,41 @@ describe('the console in a browser', { skip, concurrency: 4 }, () => {
       Object.assign(c.now, { paused: false, status: 'queued' });
       await page.locator('#refresh').click();
       await untilText(page, '#wrong .why', /late pages on node-b and node-c does not shrink/);
+    });
+
+    test('a node whose claims get nothing is named with the reason: the limit of leases, or holds', async (t) => {
+      const { answer } = await ask(`${ring[0].url}/prerender_admin/cluster-queue-state`, 'GET');
+      const [a, b, c] = answer.nodes;
+      const quiet = {
+        due: 9,
+        inFlight: 5,
+        unclaimed: 4,
+        heldKeys: 0,
+        leasesLeft: 7,
+        drainEtaMs: 0,
+      };
+      for (const node of answer.nodes) {
+        Object.assign(node.now, quiet);
+        node.oldestDueAt = answer.generatedAt - HOUR;
+      }
+      a.now.leasesLeft = 0;
+      Object.assign(b.now, { inFlight: 0, heldKeys: 4 });
+      const page = watch(t, await openPage(browser));
+      await page.route(/\/prerender_admin\/cluster-queue-state$/, (route) =>
+        route.fulfill({ status: 200, body: JSON.stringify(answer) }),
+      );
+      await page.goto(`${ring[0].url}/console/#/cluster`);
+      await untilText(page, '#serving .headline', /!\s+On 2 of 3 nodes/);
+      assert.match(
+        await textOf(page, '#serving .why'),
+        /node-a: at the limit of leases\.\s+node-b: yes, but all is held back\.\s+node-c: yes\./,
+      );
+      const why = await textOf(page, '#wrong .why');
+      assert.match(why, /Claims get nothing on node-a, at the limit of leases: raise/);
+      assert.doesNotMatch(why, /fleet/);
+      for (const { now } of [a, b, c]) Object.assign(now, { inFlight: 0, heldKeys: 4 });
+      await page.locator('#refresh').click();
+      await untilText(page, '#serving .headline', /!\s+Yes, but all is held back, on all 3 nodes/);
     });
 
     test('without one of them there is no total: it is named, the others are shown, and the last total is grey', async (t) => {

@@ -275,6 +275,7 @@ function summaryOf(node, document, unusable, answeredMs) {
       inFlight: counted('inFlight'),
       heldKeys: counted('heldKeys'),
       unclaimed: counted('unclaimed'),
+      leasesLeft: counted('leasesLeft') ?? null,
       paused: now.paused,
       status: now.status,
       drainEtaMs: counted('drainEtaMs'),
@@ -355,6 +356,9 @@ function mergeNow(nows) {
     heldKeys: total('heldKeys'),
     // Not due less in flight: what one node has in flight takes nothing away from what another has due.
     unclaimed: total('unclaimed'),
+    leasesLeft: nows.every((now) => typeof now.leasesLeft === 'number')
+      ? total('leasesLeft')
+      : null,
     paused: nows.some(({ paused }) => paused),
     status,
     // Nothing is late where no node has anything late, and no node renders another's rows: the slowest decides. From

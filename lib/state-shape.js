@@ -23,6 +23,9 @@ const flag = kind('true or false', (v) => typeof v === 'boolean');
 const text = kind('a string', (v) => typeof v === 'string');
 /** @param {Kind} of */
 const orNull = ({ what, test }) => kind(`${what} or null`, (v) => v === null || test(v));
+/** What nodes of an older version do not say. @param {Kind} of */
+const orNone = ({ what, test }) =>
+  kind(`${what}, null or left out`, (v) => v === undefined || v === null || test(v));
 /** @param {Kind} of @param {number} length */
 const listOf = ({ what, test }, length) =>
   kind(
@@ -80,6 +83,7 @@ const LIVE = {
     inFlight: count,
     heldKeys: count,
     unclaimed: count,
+    leasesLeft: orNone(count),
     drainEtaMs: time,
   },
   coming: { next15m: count, next60m: count, next24h: count, byHour: listOf(count, 24) },

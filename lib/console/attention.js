@@ -1,6 +1,6 @@
 /** What needs attention? */
 
-import { noAnswer } from './serving.js';
+import { noAnswer, stopOf } from './serving.js';
 import { counted, duration, isNumber, list, roughly, say } from './text.js';
 import { isYoung } from './trust.js';
 
@@ -105,12 +105,31 @@ const OF_CLAIMS = [
       now?.due > 0 &&
       now.inFlight === 0 &&
       now.paused !== true &&
+      stopOf(now) === null &&
       generatedAt - oldestDueAt > WAITING_MS,
     is: (where) => [
       'Pages are due',
       ...where,
       ' and none of them is being rendered: ',
       where.length > 0 ? 'does the fleet claim there?' : 'is the fleet running?',
+    ],
+  },
+  {
+    level: 'bad',
+    holds: ({ now }) => stopOf(now) === 'limit' && now.inFlight === 0,
+    is: (where) => [
+      'Pages are due',
+      ...where,
+      ' and none of them is ever given out: leases.maxLeases is 0. Raise it.',
+    ],
+  },
+  {
+    level: 'warn',
+    holds: ({ now }) => stopOf(now) === 'limit' && now.inFlight > 0,
+    is: (where) => [
+      'Claims get nothing',
+      ...where,
+      ', at the limit of leases: raise leases.maxLeases, or see why renderers do not finish.',
     ],
   },
   {

@@ -41,7 +41,14 @@ export function showDue(view) {
       is: count(now.dueUrgent, why),
       more: oldest(now.dueUrgent, now.oldestUrgentAt),
     },
-    { term: 'In flight', is: count(now.inFlight, why), more: ['being rendered'] },
+    {
+      term: 'In flight',
+      is: count(now.inFlight, why),
+      more: isNumber(now.leasesLeft)
+        ? [`being rendered, ${counted(now.leasesLeft, 'lease')} left`]
+        : ['being rendered'],
+      level: now.leasesLeft === 0 ? 'warn' : '',
+    },
     { term: 'Unclaimed', is: count(now.unclaimed, why), more: ['due and not in flight'] },
     {
       term: 'Held back',

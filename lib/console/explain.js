@@ -1,6 +1,6 @@
 /** Why a page is not being rendered, in words. */
 
-import { servingOf } from './serving.js';
+import { AT_LIMIT, servingOf } from './serving.js';
 import {
   at,
   count,
@@ -19,6 +19,13 @@ import {
  * @typedef {import('./serving.js').Level} Level
  * @typedef {{ level: Level, headline: string, why: Parts[] }} Answer
  */
+
+/** What a due page waits for, by the headline of serving. */
+const STOPPED = new Map([
+  ['No', 'Due, but claims are refused'],
+  ['Paused', 'Due, but claims are paused'],
+  [AT_LIMIT, 'Due, but claims are at the limit of leases'],
+]);
 
 /**
  * @param {any} explanation
@@ -70,15 +77,12 @@ export function explainWords(explanation, state, now) {
       ],
     };
   }
-  const stopped = serving && ['Paused', 'No'].includes(serving.headline);
+  const stopped = serving && STOPPED.get(serving.headline);
   const waiting = waitWords(explanation);
   if (stopped) {
     return {
-      level: serving.level === 'bad' ? 'bad' : 'warn',
-      headline:
-        serving.headline === 'Paused'
-          ? 'Due, but claims are paused'
-          : 'Due, but claims are refused',
+      level: serving.level,
+      headline: stopped,
       why: [serving.why, ...waiting, lateness, ...why],
     };
   }

@@ -63,6 +63,21 @@ export function nameOrHost(view) {
 }
 
 /**
+ * What keeps claims from every page that waits, where something does; null where that is not known either. Holds are
+ * counted whether their pages are due now or not: of those that are not, it is said too soon, until they end.
+ *
+ * @param {any} now
+ * @returns {'hold' | 'limit' | null}
+ */
+export function stopOf(now) {
+  if (!(now?.unclaimed > 0) || now.paused === true) return null;
+  if (now.unclaimed <= now.heldKeys) return 'hold';
+  return now.leasesLeft === 0 ? 'limit' : null;
+}
+
+export const AT_LIMIT = 'At the limit of leases';
+
+/**
  * @param {{ now: any, phase: unknown }} known
  * @returns {{ level: Level, headline: string, why: Parts }}
  */
@@ -82,15 +97,33 @@ export function servingOf({ now, phase }) {
     };
   }
   const partly = phase === 'live' ? null : say`The queue ${phaseWords(phase)}`;
+  const stop = stopOf(now);
   switch (now?.status) {
     case 'queued':
-      return partly
-        ? {
-            level: 'warn',
-            headline: 'Yes, in part',
-            why: [...partly, ': claims get what is kept so far.'],
-          }
-        : { level: 'good', headline: 'Yes', why: ['Claims get pages.'] };
+      if (stop === 'limit') {
+        const why =
+          now.inFlight > 0
+            ? `${counted(now.inFlight, 'lease')} given out, and leases.maxLeases allows no more: claims get nothing until one ends.`
+            : 'Claims get nothing: leases.maxLeases is 0.';
+        return { level: 'warn', headline: AT_LIMIT, why: [why] };
+      }
+      if (partly) {
+        return {
+          level: 'warn',
+          headline: 'Yes, in part',
+          why: [...partly, ': claims get what is kept so far.'],
+        };
+      }
+      if (stop === 'hold') {
+        return {
+          level: 'warn',
+          headline: 'Yes, but all is held back',
+          why: [
+            'Claims get none of the pages that wait: they are held back after repeated misses.',
+          ],
+        };
+      }
+      return { level: 'good', headline: 'Yes', why: ['Claims get pages.'] };
     case 'empty':
       return {
         level: 'good',
@@ -150,9 +183,10 @@ function clusterServing({ nodes }) {
   const all = nodes.length;
   const serving = nodes.filter((/** @type {any} */ summary) => serves(summaryServing(summary)));
   const levels = [...groups.values()].map((group) => group.level);
-  if (groups.size === 1 && (all === 1 || serving.length === 0)) {
+  if (groups.size === 1) {
     const [headline] = groups.keys();
-    return { level: levels[0], headline, why };
+    const where = all === 1 || serving.length === 0 ? '' : `, on all ${all} nodes`;
+    return { level: levels[0], headline: headline + where, why };
   }
   if (serving.length === all && levels.every((level) => level === 'good')) {
     const headline = groups.has('Yes') ? 'Yes' : 'Yes, nothing is due';
@@ -164,5 +198,5 @@ function clusterServing({ nodes }) {
 
 /** @param {{ level: Level, headline: string }} verdict  of a node */
 function serves({ level, headline }) {
-  return level === 'good' || headline === 'Yes, in part';
+  return level === 'good' || headline.startsWith('Yes, ');
 }
