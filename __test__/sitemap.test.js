@@ -288,6 +288,24 @@ describe('what is wrong', () => {
     assert.ok(await table.get(at('fine')));
   });
 
+  test('a page that is listed twice is written once, as it is listed first; what contradicts that is told by line', async () => {
+    const twice = (/** @type {string} */ frequency, /** @type {string} */ between = '') =>
+      urlset(`<url><loc>${at('twice')}</loc><changefreq>daily</changefreq></url>${between}
+<url><loc>${at('twice')}</loc><changefreq>${frequency}</changefreq></url>`);
+    const same = await read(file(twice('daily')));
+    assert.deepEqual([same.urls, same.written, same.unchanged, same.problems.length], [2, 1, 1, 0]);
+    const many = Array.from({ length: 3_000 }, (_, i) => `<url><loc>${at(`m${i}`)}</loc></url>`);
+    for (const between of ['', many.join('\n')]) {
+      const name = file(twice('weekly', between));
+      for (const before of [between ? 3_000 : 0, 0]) {
+        const report = await read(name);
+        assert.deepEqual([report.written, report.problems.length], [before, 1]);
+        assert.match(report.problems[0].reason, /listed before, with another <changefreq>/);
+        assert.equal((await table.get(at('twice')))?.effectiveInterval, 24 * HOUR);
+      }
+    }
+  });
+
   test('no such file', async () => {
     const report = await read(path.join(folder, 'missing.xml'));
     assert.match(report.problems[0].reason, /no such file/);
@@ -298,7 +316,10 @@ describe('an index', () => {
   test('local files are read relative to its folder, remote ones named as not fetched, a missing one told', async () => {
     file(urlset(`<url><loc>${at('part-1')}</loc></url>`), 'parts/1.xml');
     file(zlib.gzipSync(urlset(`<url><loc>${at('part-2')}</loc></url>`)), 'parts/deeper/2.xml.gz');
-    const third = file(urlset(`<url><loc>${at('part-3')}</loc></url>`), 'elsewhere/3.xml');
+    const third = file(urlset(`<url><loc>${at('part-3')}</loc></url>`), 'parts/3.xml');
+    const outside = file(urlset(`<url><loc>${at('outside')}</loc></url>`), 'elsewhere/4.xml');
+    file(urlset(`<url><loc>${at('outside')}</loc></url>`), 'parts-too/5.xml');
+    file(urlset(`<url><loc>${at('part-6')}</loc></url>`), 'parts/..6.xml');
     const index = file(
       `<sitemapindex xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">
       <sitemap><loc>1.xml</loc></sitemap>
@@ -309,15 +330,31 @@ describe('an index', () => {
       <sitemap><loc>file:///a%2Fb</loc></sitemap>
       <sitemap><loc>https://shop.example/sitemap-9.xml</loc></sitemap>
       <sitemap><loc>index.xml</loc></sitemap>
+      <sitemap><loc>..6.xml</loc></sitemap>
+      <sitemap><loc>${'long'.repeat(1_000)}</loc></sitemap>
+      <sitemap><loc>../elsewhere/4.xml</loc></sitemap>
+      <sitemap><loc>deeper/../../elsewhere/4.xml</loc></sitemap>
+      <sitemap><loc>${outside}</loc></sitemap>
+      <sitemap><loc>${pathToFileURL(outside)}</loc></sitemap>
+      <sitemap><loc>../parts-too/5.xml</loc></sitemap>
+      <sitemap><loc>..</loc></sitemap>
       </sitemapindex>`,
       'parts/index.xml',
     );
     const report = await read(index);
-    for (const part of ['part-1', 'part-2', 'part-3']) assert.ok(await table.get(at(part)), part);
+    for (const part of ['part-1', 'part-2', 'part-3', 'part-6'])
+      assert.ok(await table.get(at(part)), part);
     assert.deepEqual(report.notFetched, ['https://shop.example/sitemap-9.xml']);
-    assert.equal(report.problems.length, 3);
+    assert.equal(report.problems.length, 10);
     assert.match(report.problems[0].file, /gone\.xml$/);
-    for (const { reason } of report.problems.slice(1)) assert.match(reason, /not a file's URL/);
     assert.match(report.problems[0].reason, /no such file/);
+    for (const { reason } of report.problems.slice(1, 3)) assert.match(reason, /not a file's URL/);
+    assert.match(report.problems[3].reason, /name is too long/);
+    for (const { file: from, line, reason } of report.problems.slice(4)) {
+      assert.match(reason, /outside the index's folder: move the file into it/);
+      assert.equal(from, index);
+      assert.ok(line);
+    }
+    assert.equal(await table.get(at('outside')), null);
   });
 });

@@ -21,7 +21,8 @@ A render queue on its own: claims and results over HTTP, rows in an embedded dat
                    answers: NAME=URL,NAME=URL,...; each keeps its own share
   --token T        ask every request for "authorization: Bearer T"; the
                    environment's QUEUE_TOKEN does the same unseen by ps
-  --sitemap FILE   import a sitemap or a sitemap index, gzip or not
+  --sitemap FILE   import a sitemap or a sitemap index, gzip or not; an index
+                   names files in its own folder
   --sample N       add N rows shaped like a retail site (20000 in a DIR that was
                    never used, without --node or --sitemap)
   --fleet N        run N simulated renderers against the HTTP interface

@@ -30,6 +30,8 @@ const BATCH = 1_000;
 const DEEPEST = 3;
 const LONGEST_TEXT = 64 * 1024;
 const MOST_PROBLEMS = 100;
+/** By the protocol a file lists no more: so many are remembered, to tell those that are listed twice. */
+const MOST_LISTED = 50_000;
 
 /**
  * @typedef {{ loc: string, changefreq: string, priority: string, line: number }} Entry
@@ -38,7 +40,7 @@ const MOST_PROBLEMS = 100;
  * @property {number} files  read, broken ones included
  * @property {number} urls  read
  * @property {number} written
- * @property {number} unchanged  rows that were there with the same cadence already
+ * @property {number} unchanged  rows that were there with the same cadence already, or listed before in the same file
  * @property {number} skipped  entries that named no page
  * @property {number} foreign  pages of other nodes, left to them
  * @property {Problem[]} problems  the first hundred
@@ -231,12 +233,22 @@ async function* readFile(file, onBytes) {
 function reasonOf(error) {
   const { code, message } = /** @type {NodeJS.ErrnoException} */ (error);
   if (code === 'ENOENT') return 'there is no such file';
+  if (code === 'ENAMETOOLONG') return 'the name is too long for a file';
   if (code === 'EISDIR') return 'this is a folder: name the file';
   if (code === 'Z_BUF_ERROR') return 'the gzip file is cut off';
   if (code?.startsWith('Z_')) return `the gzip file is damaged (${message})`;
   if (code === 'ERR_ENCODING_INVALID_ENCODED_DATA')
     return 'the text is not in its declared encoding';
   return message;
+}
+
+/** 0 where that cannot be known: the reading says why. @param {string} file */
+function sizeOf(file) {
+  try {
+    return fs.statSync(file).size;
+  } catch {
+    return 0;
+  }
 }
 
 /**
@@ -306,21 +318,31 @@ async function importSitemap(file, { table, now, isForeign, onProgress }) {
   /**
    * @param {string} from
    * @param {Entry[]} entries
+   * @param {Map<string, number | null>} listed  before, in this file, and with which cadence
    */
-  const writeUrls = async (from, entries) => {
+  const writeUrls = async (from, entries, listed) => {
     /** @type {{ key: string, due: number, cadence: number | null }[]} */
     let pages = [];
     for (const entry of entries) {
       report.urls += 1;
-      const page = readEntry(entry, now, (reason) =>
-        complain({ file: from, line: entry.line, reason }),
-      );
+      /** @param {string} reason */
+      const tell = (reason) => complain({ file: from, line: entry.line, reason });
+      const page = readEntry(entry, now, tell);
       if ('reason' in page) {
         report.skipped += 1;
-        complain({ file: from, line: entry.line, reason: page.reason });
-      } else if (isForeign?.(page.key)) {
+        tell(page.reason);
+        continue;
+      }
+      const { key, cadence } = page;
+      if (isForeign?.(key)) {
         report.foreign += 1;
+      } else if (listed.has(key)) {
+        report.unchanged += 1;
+        if (listed.get(key) !== cadence) {
+          tell(`listed before, with another <changefreq>, which is the one taken: ${shown(key)}`);
+        }
       } else {
+        if (listed.size < MOST_LISTED) listed.set(key, cadence);
         pages.push(page);
       }
     }
@@ -377,17 +399,24 @@ async function importSitemap(file, { table, now, isForeign, onProgress }) {
     if (seen.has(name)) return;
     seen.add(name);
     report.files += 1;
-    progress.totalBytes += fs.statSync(name, { throwIfNoEntry: false })?.size ?? 0;
+    progress.totalBytes += sizeOf(name);
+    const listed = new Map();
     const found = readFile(name, (bytes) => {
       progress.bytes += bytes;
     });
     for await (const part of found) {
       if ('problem' in part) complain(part.problem);
-      else if (part.kind === 'url') await writeUrls(name, part.entries);
+      else if (part.kind === 'url') await writeUrls(name, part.entries, listed);
       else await readIndexed(name, part.entries, depth);
       progress.urls = report.urls;
       onProgress?.(progress);
     }
+  };
+
+  /** Whoever writes an index on the web must not choose what is read of this machine. @param {string} name */
+  const isInside = (name) => {
+    const way = path.relative(folder, name);
+    return way.split(path.sep)[0] !== '..' && !path.isAbsolute(way);
   };
 
   /** The file that an index names; null where it can name none. @param {string} loc */
@@ -414,9 +443,12 @@ async function importSitemap(file, { table, now, isForeign, onProgress }) {
         complain({ file: from, line, reason: `indexes are nested too deep to read ${shown(loc)}` });
       } else {
         const name = localName(loc);
-        if (name === null)
+        if (name === null) {
           complain({ file: from, line, reason: `not a file's URL: ${shown(loc)}` });
-        else await readOne(name, depth + 1);
+        } else if (!isInside(name)) {
+          const reason = `outside the index's folder: move the file into it: ${shown(loc)}`;
+          complain({ file: from, line, reason });
+        } else await readOne(name, depth + 1);
       }
     }
   };
