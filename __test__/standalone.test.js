@@ -1057,6 +1057,36 @@ describe('a worker that fails', () => {
     assert.equal(await host.stop(), 0);
   });
 
+  test('before the others have started: it is replaced like any other, and once more where that fails', async () => {
+    const faults = fs.mkdtempSync(path.join(folder, 'faults-'));
+    const fault = (/** @type {string} */ name) => path.join(faults, name);
+    fs.writeFileSync(fault('1.late'), '');
+    const args = ['--port', '0', '--data', newData(), '--sample', '0', '--workers', '2'];
+    const host = run(args, faults);
+    await until('the first feeder', () => /worker 0 feeds/.test(host.output()));
+    fs.writeFileSync(fault('0.refuse'), '');
+    fs.writeFileSync(fault('0.throw'), '');
+    await until('the next one', () => host.output().match(/worker 0 feeds/g)?.length === 2);
+    assert.match(host.output(), /thrown by the test/);
+    assert.match(host.output(), /refused by the test/);
+    assert.equal(host.output().match(/worker 0 has ended: it is replaced/g)?.length, 2);
+    assert.doesNotMatch(host.output(), /listens on/);
+    fs.rmSync(fault('1.late'));
+    await until('the start', () => /listens on .* with 2 workers/.test(host.output()));
+    host.child.kill('SIGTERM');
+    assert.equal(await host.ended, 0);
+  });
+
+  test('instead of starting: the host ends with what it said', async () => {
+    const faults = fs.mkdtempSync(path.join(folder, 'faults-'));
+    fs.writeFileSync(path.join(faults, '0.refuse'), '');
+    const args = ['--port', '0', '--data', newData(), '--sample', '0', '--workers', '2'];
+    const host = run(args, faults);
+    assert.equal(await host.ended, 1);
+    assert.match(host.output(), /worker 0 failed: .*refused by the test/);
+    assert.doesNotMatch(host.output(), /replaced|listens on/);
+  });
+
   test('by standing still: within seconds another feeds; what it finds on waking it is refused, and it answers again', async () => {
     const faults = fs.mkdtempSync(path.join(folder, 'faults-'));
     const host = await startHost(['--sample', '500', '--workers', '3'], { faults });

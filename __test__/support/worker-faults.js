@@ -2,7 +2,8 @@
 
 /**
  * Loaded into the host under test (`node -r`): a worker does what a file in `FAULTS` says, named after it, be it
- * empty. `0.throw` makes worker 0 throw; the file is taken away. `0.block` makes it stand still: it names the file
+ * empty. As long as there is `0.late`, worker 0 does not start; `0.refuse` makes it throw instead of starting, once.
+ * `0.throw` makes worker 0 throw; the file is taken away. `0.block` makes it stand still: it names the file
  * `0.blocked`, and goes on once that is taken away. As long as there is `walk`, walks over the table have its first rows
  * and wait for the others.
  */
@@ -17,6 +18,11 @@ const { FAULTS } = process.env;
 if (!isMainThread && FAULTS && workerData?.index !== undefined) {
   const file = (/** @type {string} */ fault) => path.join(FAULTS, `${workerData.index}.${fault}`);
   const still = new Int32Array(new SharedArrayBuffer(4));
+  while (fs.existsSync(file('late'))) Atomics.wait(still, 0, 0, 20);
+  if (fs.existsSync(file('refuse'))) {
+    fs.rmSync(file('refuse'));
+    throw new Error('refused by the test');
+  }
   setInterval(() => {
     if (fs.existsSync(file('throw'))) {
       fs.rmSync(file('throw'));

@@ -37,6 +37,7 @@ class StartError extends Error {}
  * @property {number} index
  * @property {Worker} worker
  * @property {boolean} ready
+ * @property {boolean} isFirst  of its index
  * @property {string} path
  * @property {number} connections
  * @property {() => boolean} responsive
@@ -336,6 +337,7 @@ class Host {
       index,
       worker,
       ready: false,
+      isFirst: this.#members[index] === undefined,
       path: socket,
       connections: 0,
       responsive: () => this.#board.silence(index) < BUSY_MS,
@@ -366,8 +368,8 @@ class Host {
     fs.rmSync(member.path, { force: true });
     const started = member.ready;
     member.ready = false;
-    // One that ends while the host starts ends the start.
-    if (this.stopping || !this.#watch) return;
+    // A first one that does not start ends the host's start.
+    if (this.stopping || (member.isFirst && !started)) return;
     if (this.#feeder === member) {
       this.#feeder = null;
       this.#keeper.vacate(this.#epoch);
