@@ -802,7 +802,10 @@ describe('the command line', () => {
     const emptied = await startHost([...one, '--sample', '0']);
     await ask(emptied.url + at('https://shop.example/'), 'PUT', { nextRenderTime: 4e12 });
     await ask(emptied.url + at('https://shop.example/'), 'DELETE');
-    assert.equal(await emptied.stop(), 0);
+    // Without a last snapshot.
+    emptied.child.kill('SIGKILL');
+    await emptied.ended;
+    fs.rmSync(path.join(emptied.data, 'queue.snapshot'), { force: true });
     const lost = ['queue.snapshot', 'config.json'].map((name) => {
       const data = newData();
       fs.mkdirSync(data);
@@ -812,12 +815,53 @@ describe('the command line', () => {
     for (const data of [emptied.data, ...lost]) {
       const host = await startHost(one, { data });
       assert.doesNotMatch(host.output(), /sample rows/);
+      assert.match(host.output(), /the table is empty: .*--sitemap FILE.*--sample N/);
       assert.equal((await ask(`${host.url}/queue_status`, 'GET')).answer.rows, 0);
       assert.equal(await host.stop(), 0);
     }
     const asked = await startHost([...one, '--sample', '10'], { data: emptied.data });
     assert.match(asked.output(), /10 sample rows/);
+    assert.doesNotMatch(asked.output(), /the table is empty/);
     assert.equal(await asked.stop(), 0);
+  });
+
+  test('a first start that comes to no end leaves a folder whose next start is still the first', async () => {
+    const file = path.join(folder, `config-${number++}.json`);
+    fs.writeFileSync(file, '{"delimiter":5}');
+    const wrong = newData();
+    const refused = run(['--port', '0', '--data', wrong, '--config', file]);
+    assert.equal(await refused.ended, 2, refused.output());
+
+    const stopped = newData();
+    const faults = fs.mkdtempSync(path.join(folder, 'faults-'));
+    fs.writeFileSync(path.join(faults, '0.late'), '');
+    const first = run(['--port', '0', '--data', stopped, '--workers', '1'], faults);
+    // It is written just before the rows: none, some or all of them are there when it stops.
+    const routes = path.join(stopped, 'config.json');
+    await until('the sample’s routes', () => fs.existsSync(routes), { everyMs: 1 });
+    first.child.kill('SIGINT');
+    assert.equal(await first.ended, 0, first.output());
+
+    for (const data of [wrong, stopped]) {
+      const host = await startHost(['--workers', '1'], { data });
+      assert.match(host.output(), /sample rows/);
+      assert.equal((await ask(`${host.url}/queue_status`, 'GET')).answer.rows, 20_000);
+      assert.equal(await host.stop(), 0);
+    }
+  });
+
+  test('rows that a process which was killed left behind get no sample beside them', async () => {
+    const data = newData();
+    fs.mkdirSync(data);
+    const writer = await startWriter(data);
+    const table = openTable(data, writer.connect());
+    await table.put('https://shop.example/', DUE);
+    await table.close();
+    await writer.stop();
+    const host = await startHost(['--workers', '1'], { data });
+    assert.equal((await ask(`${host.url}/queue_status`, 'GET')).answer.rows, 1);
+    assert.doesNotMatch(host.output(), /sample rows|the table is empty/);
+    assert.equal(await host.stop(), 0);
   });
 
   test('while the rows are written the port answers that the host is not ready', async () => {

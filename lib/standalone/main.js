@@ -62,11 +62,10 @@ async function main(args) {
     lock.release();
     throw error;
   });
-  const isUsed = wasUsed(options.data);
   const writer = await startWriter(options.data);
   host = new Host({ options, lock, acceptor, writer });
   try {
-    await host.start({ url, named, isUsed });
+    await host.start({ url, named });
   } catch (error) {
     // Told to stop, it takes down what was still being done.
     const isAsked = host.stopping;
@@ -93,11 +92,9 @@ async function listen({ host, port }, backends) {
   return { acceptor, url: `http://${host.includes(':') ? `[${host}]` : host}:${bound}` };
 }
 
-/** Whether a host has run over the folder, or was configured in it. @param {string} data */
-function wasUsed(data) {
-  return fs
-    .readdirSync(data)
-    .some((name) => /^(schedule\.mdb|queue\.snapshot|config\.json)/.test(name));
+/** Whether files beside the table tell of a host before: the table may be lost. @param {string} data */
+function hasTraces(data) {
+  return fs.readdirSync(data).some((name) => /^(queue\.snapshot|config\.json)/.test(name));
 }
 
 class Host {
@@ -149,16 +146,19 @@ class Host {
    * @param {object} parts
    * @param {string} parts.url
    * @param {{ keeper: Record<string, any>, verifyEveryMs?: number } | null} parts.named  by --config
-   * @param {boolean} parts.isUsed  the data folder
    */
-  async start({ url, named, isUsed }) {
+  async start({ url, named }) {
     const { workers, data, sample, sitemap, fleet, node } = this.#options;
     for (const signal of /** @type {const} */ (['SIGTERM', 'SIGINT'])) {
       process.on(signal, () => void this.#stopBySignal());
     }
+    // Whether a first start has come to its end: false from its sample on, and unset by versions before this one.
+    const used = this.#table.setting('used');
+    const isUsed = used ?? (hasTraces(data) || this.#table.count() > 0);
     // A node that joins others gets its rows from them.
     const isForShow = !isUsed && !sitemap && node === undefined;
     const rows = sample ?? (isForShow ? DEFAULT_SAMPLE : 0);
+    if (rows > 0 && !isUsed) await this.#table.saveSetting('used', false);
     this.#config = named ?? this.#ownConfig(rows);
     await this.#chooseNodes();
     this.#openKeeper();
@@ -166,7 +166,13 @@ class Host {
 
     await Promise.all(Array.from({ length: workers }, (_, index) => this.#startWorker(index)));
     this.#watch = setInterval(() => this.#look(), WATCH_MS);
+    if (used !== true) await this.#table.saveSetting('used', true);
     this.#welcome(url, data);
+    if (!sitemap && this.#table.count() === 0) {
+      this.#print(
+        'the table is empty: write rows into it, or start again with --sitemap FILE or --sample N',
+      );
+    }
     if (fleet > 0) this.#startFleet(url, fleet);
     if (sitemap) await this.#importSitemap(sitemap);
     this.#line = startLiveLine({
