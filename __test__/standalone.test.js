@@ -740,6 +740,29 @@ describe('the command line', () => {
     before.close();
   });
 
+  test('a lock of which nobody can tell whether it lives is named, and why', async () => {
+    const data = newData();
+    (await lockFolder(data)).release();
+    const run = path.join(data, 'run');
+    // Whoever runs the tests may be allowed everything, but not to follow this.
+    const lock = path.join(run, 'lock-0-loop.sock');
+    fs.symlinkSync(lock, lock);
+    await assert.rejects(lockFolder(data), ({ message }) => {
+      assert.match(message, /it cannot be told whether another process serves .*\(ELOOP at /);
+      assert.ok(message.includes(lock), message);
+      return true;
+    });
+    assert.deepEqual(fs.readdirSync(run), ['lock-0-loop.sock']);
+    // One that surely lives is what has to be stopped.
+    const before = net.createServer((socket) => socket.destroy());
+    before.listen(path.join(run, 'lock.sock'));
+    await once(before, 'listening');
+    await assert.rejects(lockFolder(data), /another process serves .*: stop it/);
+    before.close();
+    fs.rmSync(lock);
+    (await lockFolder(data)).release();
+  });
+
   // Other systems refuse where there is no room for one more that waits, as if nobody listened.
   const isLinux = process.platform === 'linux';
   test('nor does one that stands still lose its data folder, be it that no more can wait for it', {
@@ -767,7 +790,7 @@ describe('the command line', () => {
         },
         { code: 'EAGAIN' },
       );
-      await assert.rejects(lockFolder(data), /another process serves/);
+      await assert.rejects(lockFolder(data), /another process serves .*: stop it/);
       assert.deepEqual(fs.readdirSync(path.join(data, 'run')), [name]);
     } finally {
       for (const socket of waiting) socket.destroy();

@@ -17,8 +17,10 @@ const LONGEST_FOLDER = 70;
 /** So long the first of those that begin at once waits for the others to give way. */
 const GIVE_WAY_MS = 2_000;
 const LOOK_MS = 20;
-/** Nobody listens. Other errors say no such thing: a process that stands still gives EAGAIN once no more can wait for it. */
+/** Nobody listens. */
 const NOBODY = new Set(['ECONNREFUSED', 'ENOENT', 'ENOTSOCK']);
+/** Somebody does: a process that stands still gives EAGAIN once no more can wait for it. Other errors do not tell. */
+const SOMEBODY = new Set(['', 'EAGAIN']);
 
 /** @param {string} data  an existing folder */
 function socketFolder(data) {
@@ -61,7 +63,7 @@ async function lockFolder(data) {
   const server = net.createServer((socket) => socket.destroy());
   await listen(server, path.join(sockets, name)).catch((error) => refuse(data, error));
   for (const until = performance.now() + GIVE_WAY_MS; ; ) {
-    const { own, others, left } = await look(sockets, name);
+    const { own, others, left, doubts } = await look(sockets, name);
     if (own && others.length === 0) {
       for (const file of left) fs.rmSync(file, { force: true });
       break;
@@ -70,7 +72,10 @@ async function lockFolder(data) {
     if (!own || !isFirst || performance.now() > until) {
       server.close();
       throw new Error(
-        `another process serves ${data}: stop it, or name another folder with --data`,
+        doubts.length > 0 && doubts.length === others.length
+          ? `it cannot be told whether another process serves ${data} (${doubts[0]}): ` +
+              'look who has that file, and remove it when nobody does'
+          : `another process serves ${data}: stop it, or name another folder with --data`,
       );
     }
     await sleep(LOOK_MS);
@@ -85,7 +90,8 @@ async function lockFolder(data) {
 }
 
 /**
- * `own`: our socket is still there. `others`: the locks of processes that live. `left`: what processes that have ended left.
+ * `own`: our socket is still there. `others`: the locks of processes that live, or may. `left`: what processes that have
+ * ended left. `doubts`: of the others, what does not tell whether they live.
  *
  * @param {string} sockets
  * @param {string} name
@@ -94,13 +100,20 @@ async function look(sockets, name) {
   const names = fs.readdirSync(sockets);
   const others = [];
   const left = [];
+  const doubts = [];
   for (const other of names) {
     if (other === name || !/^(lock|worker-).*\.sock$/.test(other)) continue;
     const file = path.join(sockets, other);
-    if (other.startsWith('lock') && (await isListenedTo(file))) others.push(other);
-    else left.push(file);
+    // The workers' go with their process.
+    const code = other.startsWith('lock') ? await knock(file) : null;
+    if (code === null || NOBODY.has(code)) {
+      left.push(file);
+      continue;
+    }
+    others.push(other);
+    if (!SOMEBODY.has(code)) doubts.push(`${code} at ${file}`);
   }
-  return { own: names.includes(name), others, left };
+  return { own: names.includes(name), others, left, doubts };
 }
 
 /**
@@ -119,21 +132,21 @@ function listen(server, file) {
 }
 
 /**
- * Whether a process listens, be it that it stands still.
+ * Whether a process listens: '' when it answers, else the error's code.
  *
  * @param {string} file
- * @returns {Promise<boolean>}
+ * @returns {Promise<string>}
  */
-function isListenedTo(file) {
+function knock(file) {
   return new Promise((resolve) => {
     const socket = net.connect(file);
     socket.once('connect', () => {
       socket.destroy();
-      resolve(true);
+      resolve('');
     });
     socket.once('error', (error) => {
-      const { code } = /** @type {NodeJS.ErrnoException} */ (error);
-      resolve(!NOBODY.has(code ?? ''));
+      const { code, message } = /** @type {NodeJS.ErrnoException} */ (error);
+      resolve(code ?? message);
     });
   });
 }
