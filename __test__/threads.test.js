@@ -70,7 +70,13 @@ describe('one queue for all threads of the process', () => {
           workerData: { ...workerData, role, at: i - 1 },
         }),
     );
-    const [again] = await Promise.all(workers.map(answerOf));
+    let again;
+    try {
+      [again] = await Promise.all(workers.map(answerOf));
+    } finally {
+      // Where one has failed, the others wait for it.
+      await Promise.all(workers.map((worker) => worker.terminate()));
+    }
     const given = new Int32Array(shared.given);
     const total = given.reduce((sum, count) => sum + count, 0);
     t.diagnostic(
