@@ -888,21 +888,19 @@ describe('the command line', () => {
   });
 
   test('while the rows are written the port answers that the host is not ready', async () => {
-    const free = net.createServer().listen(0, '127.0.0.1');
-    await once(free, 'listening');
-    const { port } = /** @type {net.AddressInfo} */ (free.address());
-    free.close();
-    await once(free, 'close');
-    const url = `http://127.0.0.1:${port}`;
-    const host = run(['--port', String(port), '--data', newData(), '--sample', '20000']);
-    const first = await until('an answer', () =>
-      ask(`${url}/queue_status`, 'GET').catch(() => null),
-    );
+    const faults = fs.mkdtempSync(path.join(folder, 'faults-'));
+    fs.writeFileSync(path.join(faults, 'write'), '');
+    const host = run(['--port', '0', '--data', newData(), '--sample', '2000'], faults);
+    const writing = path.join(faults, 'writing');
+    await until('the first rows', () => fs.existsSync(writing));
+    const url = `http://127.0.0.1:${fs.readFileSync(path.join(faults, 'port'), 'utf8')}`;
+    const first = await ask(`${url}/queue_status`, 'GET');
     assert.equal(first.status, 503);
     assert.match(first.answer.error, /send the same request again/);
     assert.doesNotMatch(host.output(), /listens on|sample rows/);
+    fs.rmSync(writing);
     await until('the host', async () => (await ask(`${url}/queue_status`, 'GET')).status === 200);
-    assert.match(host.output(), /20000 sample rows/);
+    assert.match(host.output(), /2000 sample rows/);
     host.child.kill('SIGTERM');
     assert.equal(await host.ended, 0);
   });
@@ -1240,13 +1238,17 @@ describe('a client that goes away', () => {
       }),
     );
     const wake = await standStill(faults, '0');
+    const ports = clients.map(({ localPort }) => String(localPort));
     await Promise.all(
       clients.map(async (client) => {
         await new Promise((resolve) => client.write(claimOf(host.url, { limit: 5 }), resolve));
         client.destroy();
-        await once(client, 'close');
       }),
     );
+    await until('the ends to be passed on to the worker', () => {
+      const ended = new Set(fs.readFileSync(path.join(faults, 'ended'), 'utf8').split('\n'));
+      return ports.every((port) => ended.has(port));
+    });
     wake();
     // The second is sent when the worker has answered the first, and read what lay there with it.
     for (let i = 0; i < 2; i++) await state();
