@@ -272,6 +272,8 @@ export interface State {
     inFlight: number;
     /** Keys held back from claims, whether their rows are due now or not. */
     heldKeys: number;
+    /** Of these, those whose rows are due now. */
+    heldDue: number;
     unclaimed: number;
     /** How many more leases can be granted; at 0 claims are refused for `limit`. */
     leasesLeft: number;

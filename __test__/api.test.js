@@ -1248,6 +1248,22 @@ describe('walks, head checks and repairs', () => {
     assert.deepEqual([trustOf(keeper).repairedTotal, keeper.state().trust.exact], [0, true]);
   });
 
+  test('for however long a suspect could not be read, it is one', () => {
+    const keeper = manual();
+    keeper.beginWalk('load').end();
+    keeper.applyAll([put('page', LATER)]);
+    assert.deepEqual(keeper.beginWalk('verify').end().suspects, ['page']);
+    keeper.readFailed('page');
+    for (let minutes = 1; minutes <= 15; minutes++) {
+      keeper.setNow(START + minutes * MINUTE);
+      assert.deepEqual(keeper.headCheck(), ['page']);
+      if (minutes < 15) keeper.readFailed('page');
+    }
+    assert.equal(keeper.repair('page', null), true);
+    const { verify, repairedTotal, topCheck } = trustOf(keeper);
+    assert.deepEqual([verify.phantoms, repairedTotal, topCheck.repaired], [1, 1, 0]);
+  });
+
   test('a suspect that could not be read at first is as much a missed deletion as one that could', () => {
     const keeper = manual();
     keeper.beginWalk('load').end();
@@ -1848,8 +1864,10 @@ describe('explain', () => {
     const before = wait();
     for (const { token } of jobs.slice(0, 10)) keeper.giveBack(token);
     assert.equal(wait(), 2 * before);
-    for (const { token } of jobs.slice(10)) keeper.giveBack(token);
-    assert.equal(wait(), null);
+    for (const { token, key } of jobs.slice(10)) {
+      assert.equal(keeper.confirm(token, key === jobs[10].key ? null : LATER), false);
+    }
+    assert.deepEqual([keeper.explain('key 29').rank, wait()], [20, null], 'stale ones were none');
   });
 
   test('a backlog that grows by new rows that are due has no end in sight; rows removed before they were due bring it no nearer', () => {
@@ -2044,7 +2062,7 @@ describe('a custom classifier', () => {
 
 describe('the state document', () => {
   const NOW =
-    'due dueSitemap dueDiscovered dueChanged oldestChangedAt dueUrgent oldestUrgentAt changedByDemand inFlight heldKeys unclaimed leasesLeft paused status';
+    'due dueSitemap dueDiscovered dueChanged oldestChangedAt dueUrgent oldestUrgentAt changedByDemand inFlight heldKeys heldDue unclaimed leasesLeft paused status';
   const TRUST = 'source live phase exact stateAt stateAgeMs maxAgeMs keeper';
   const KEEPER =
     'phase rows carriedRows classes resyncing exact loadStartedAt loadedAt loadMs loadRows unreadableRows partialLoad eventsApplied malformed lastEventAt verify verifiedAt flowMinutes lastResync topCheck repairedTotal gainedTotal lostTotal lastError epoch unverifiedRows ring bytes';

@@ -211,7 +211,7 @@ describe('the sum of all nodes', () => {
     const states = nodes.map((/** @type {any} */ keeper) => keeper.state());
     const total = (/** @type {(state: any) => number} */ of) =>
       states.reduce((/** @type {number} */ n, /** @type {any} */ state) => n + of(state), 0);
-    for (const field of ['due', 'inFlight', 'heldKeys', 'unclaimed', 'leasesLeft']) {
+    for (const field of ['due', 'inFlight', 'heldKeys', 'heldDue', 'unclaimed', 'leasesLeft']) {
       assert.equal(
         document.now[field],
         total(({ now }) => now[field]),
@@ -246,6 +246,7 @@ describe('the sum of all nodes', () => {
         due: now.due,
         inFlight: now.inFlight,
         heldKeys: now.heldKeys,
+        heldDue: now.heldDue,
         unclaimed: now.unclaimed,
         leasesLeft: now.leasesLeft,
         paused: i === 0,
@@ -692,13 +693,15 @@ describe('no total', () => {
     );
   });
 
-  test('a node that does not say how many leases are left is counted, and no part is taken for the sum', async () => {
-    const { status, document } = await withChanged(({ now }) => delete now.leasesLeft);
-    assert.equal(status, 200);
-    assert.equal(document.now.leasesLeft, null);
-    const left = document.nodes.map((/** @type {any} */ { now }) => now.leasesLeft);
-    assert.deepEqual(left, [a.state().now.leasesLeft, null, c.state().now.leasesLeft]);
-  });
+  for (const field of /** @type {const} */ (['leasesLeft', 'heldDue'])) {
+    test(`a node of an older version, that does not say ${field}, is counted, and no part is taken for the sum`, async () => {
+      const { status, document } = await withChanged(({ now }) => delete now[field]);
+      assert.equal(status, 200);
+      assert.equal(document.now[field], null);
+      const each = document.nodes.map((/** @type {any} */ { now }) => now[field]);
+      assert.deepEqual(each, [a.state().now[field], null, c.state().now[field]]);
+    });
+  }
 
   test('whatever else a document has is neither passed on nor believed', async () => {
     const { status, document } = await withChanged((document) => {

@@ -1010,7 +1010,7 @@ describe('the console in a browser', { skip, concurrency: 4 }, () => {
       route.fulfill({ status: 200, body: JSON.stringify(state) }),
     );
     // At the limit, too: what is held back would not be given out below it either.
-    Object.assign(state.now, { heldKeys: 3, leasesLeft: 0 });
+    Object.assign(state.now, { heldKeys: 3, heldDue: 3, leasesLeft: 0 });
     await page.goto(`${host.url}/console/#/node`);
     await untilText(page, '#serving .headline', /!\s+Yes, but all is held back/);
     assert.match(
@@ -1021,7 +1021,7 @@ describe('the console in a browser', { skip, concurrency: 4 }, () => {
     assert.match(wrong, /3 pages held back: rendered again and again/);
     assert.doesNotMatch(wrong, /fleet|limit/);
     assert.equal(await page.locator('#wrong').getAttribute('data-level'), 'warn');
-    Object.assign(state.now, { heldKeys: 2, leasesLeft: 7 });
+    Object.assign(state.now, { heldKeys: 3, heldDue: 2, leasesLeft: 7 });
     await page.locator('#refresh').click();
     await untilText(page, '#wrong .why', /Pages are due.*is the fleet running\?/);
     await untilText(page, '#serving .headline', /✓\s+Yes$/);
@@ -1242,6 +1242,7 @@ describe('the console in a browser', { skip, concurrency: 4 }, () => {
         inFlight: 5,
         unclaimed: 4,
         heldKeys: 0,
+        heldDue: 0,
         leasesLeft: 7,
         drainEtaMs: 0,
       };
@@ -1250,7 +1251,7 @@ describe('the console in a browser', { skip, concurrency: 4 }, () => {
         node.oldestDueAt = answer.generatedAt - HOUR;
       }
       a.now.leasesLeft = 0;
-      Object.assign(b.now, { inFlight: 0, heldKeys: 4 });
+      Object.assign(b.now, { inFlight: 0, heldKeys: 4, heldDue: 4 });
       const page = watch(t, await openPage(browser));
       await page.route(/\/prerender_admin\/cluster-queue-state$/, (route) =>
         route.fulfill({ status: 200, body: JSON.stringify(answer) }),
@@ -1264,7 +1265,7 @@ describe('the console in a browser', { skip, concurrency: 4 }, () => {
       const why = await textOf(page, '#wrong .why');
       assert.match(why, /Claims get nothing on node-a, at the limit of leases: raise/);
       assert.doesNotMatch(why, /fleet/);
-      for (const { now } of [a, b, c]) Object.assign(now, { inFlight: 0, heldKeys: 4 });
+      for (const { now } of [a, b, c]) Object.assign(now, { inFlight: 0, heldKeys: 4, heldDue: 4 });
       await page.locator('#refresh').click();
       await untilText(page, '#serving .headline', /!\s+Yes, but all is held back, on all 3 nodes/);
     });

@@ -135,7 +135,7 @@ function startPolling(members) {
       // Of the ring it is the sum of what each node has unclaimed.
       const unclaimed = Math.max(0, now.due - now.inFlight);
       assertAddsUp({ ...answer, now: { ...now, unclaimed } });
-      for (const field of ['due', 'inFlight', 'unclaimed', 'heldKeys', 'leasesLeft']) {
+      for (const field of ['due', 'inFlight', 'unclaimed', 'heldKeys', 'heldDue', 'leasesLeft']) {
         const sum = nodes.reduce(
           (/** @type {number} */ all, /** @type {any} */ one) => all + one.now[field],
           0,

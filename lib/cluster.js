@@ -274,6 +274,7 @@ function summaryOf(node, document, unusable, answeredMs) {
       due: counted('due'),
       inFlight: counted('inFlight'),
       heldKeys: counted('heldKeys'),
+      heldDue: counted('heldDue') ?? null,
       unclaimed: counted('unclaimed'),
       leasesLeft: counted('leasesLeft') ?? null,
       paused: now.paused,
@@ -329,6 +330,9 @@ function merge(documents) {
 /** @param {any[]} nows */
 function mergeNow(nows) {
   const total = (/** @type {string} */ field) => sum(nows.map((now) => now[field]));
+  // What a node of an older version does not say: then nobody knows the sum.
+  const known = (/** @type {string} */ field) =>
+    nows.every((now) => typeof now[field] === 'number') ? total(field) : null;
   const has = (/** @type {string} */ status) => nows.some((now) => now.status === status);
   const status = ['queued', 'unready', 'paused'].find(has) ?? 'empty';
   const byDemand = groupBy(
@@ -354,11 +358,10 @@ function mergeNow(nows) {
     changedByDemand,
     inFlight: total('inFlight'),
     heldKeys: total('heldKeys'),
+    heldDue: known('heldDue'),
     // Not due less in flight: what one node has in flight takes nothing away from what another has due.
     unclaimed: total('unclaimed'),
-    leasesLeft: nows.every((now) => typeof now.leasesLeft === 'number')
-      ? total('leasesLeft')
-      : null,
+    leasesLeft: known('leasesLeft'),
     paused: nows.some(({ paused }) => paused),
     status,
     // Nothing is late where no node has anything late, and no node renders another's rows: the slowest decides. From

@@ -82,6 +82,7 @@ const LIVE = {
     changedByDemand: [{ periodMs: time, due: count, oldestDueAt: number }],
     inFlight: count,
     heldKeys: count,
+    heldDue: orNone(count),
     unclaimed: count,
     leasesLeft: orNone(count),
     drainEtaMs: time,

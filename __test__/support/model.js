@@ -505,8 +505,10 @@ class ModelKeeper {
     return [...this.entries.values()].filter((entry) => entry.lease).length;
   }
 
-  heldKeys() {
-    return [...this.entries.values()].filter((entry) => entry.holdMono !== null).length;
+  /** @param {(key: string) => boolean} [counts] */
+  heldKeys(counts = () => true) {
+    const held = [...this.entries].filter(([, entry]) => entry.holdMono !== null);
+    return held.filter(([key]) => counts(key)).length;
   }
 
   /** The key and entry whose live lease has this token. @param {number} token */
@@ -940,6 +942,7 @@ class ModelKeeper {
         }),
         inFlight,
         heldKeys: this.heldKeys(),
+        heldDue: this.heldKeys((key) => due.includes(/** @type {Row} */ (this.rows.get(key)))),
         unclaimed: Math.max(0, due.length - inFlight),
         leasesLeft: Math.max(0, this.leases.maxLeases - inFlight),
         paused: this.paused,

@@ -63,15 +63,14 @@ export function nameOrHost(view) {
 }
 
 /**
- * What keeps claims from every page that waits, where something does; null where that is not known either. Holds are
- * counted whether their pages are due now or not: of those that are not, it is said too soon, until they end.
+ * What keeps claims from every page that waits, where something does; null where that is not known either.
  *
  * @param {any} now
  * @returns {'hold' | 'limit' | null}
  */
 export function stopOf(now) {
   if (!(now?.unclaimed > 0) || now.paused === true) return null;
-  if (now.unclaimed <= now.heldKeys) return 'hold';
+  if (now.unclaimed <= now.heldDue) return 'hold';
   return now.leasesLeft === 0 ? 'limit' : null;
 }
 

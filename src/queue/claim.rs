@@ -319,8 +319,8 @@ impl Keeper {
             return true;
         }
         let now_due = self.find(&key).map_or(0, |row| self.table.due(row));
-        self.leases.stale(token, now_due);
-        self.take_off_notes();
+        let granted_at = self.leases.stale(token, now_due);
+        self.not_given_out(granted_at);
         false
     }
 
@@ -328,11 +328,17 @@ impl Keeper {
     pub fn give_back(&mut self, token: Token) -> bool {
         let Some(key) = self.leased_key(token) else { return false };
         let due = self.find(&key).map_or(0, |row| self.table.due(row));
-        if let Some(wall) = self.leases.give_back(token, due) {
-            self.flow.given_back(Now { wall, ..self.now }.minute());
+        let granted_at = self.leases.give_back(token, due);
+        self.not_given_out(granted_at);
+        true
+    }
+
+    /// A lease has ended as if it had not been granted at that time.
+    fn not_given_out(&mut self, granted_at: Option<f64>) {
+        if let Some(wall) = granted_at {
+            self.flow.not_given_out(Now { wall, ..self.now }.minute());
         }
         self.take_off_notes();
-        true
     }
 
     /// Whether what is kept for a key was not known to be right: it has come from a snapshot, or the key is told of. Where it is wrong, no

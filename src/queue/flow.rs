@@ -26,7 +26,7 @@ pub struct Minutes {
     /// Of the removed, those that were due.
     #[serde(skip)]
     pub removed_due: u64,
-    /// Jobs given out, and not given back.
+    /// Jobs given out: leases granted, and neither found stale nor given back.
     #[serde(skip)]
     pub claimed: u64,
 }
@@ -84,8 +84,8 @@ impl Flow {
         &mut self.minutes[last]
     }
 
-    /// A job that was given out in this minute has been given back.
-    pub fn given_back(&mut self, minute: Minute) {
+    /// A lease that was granted in this minute was no job given out.
+    pub fn not_given_out(&mut self, minute: Minute) {
         if let Ok(at) = self.minutes.binary_search_by_key(&minute, |minutes| minutes.minute) {
             let claimed = &mut self.minutes[at].claimed;
             *claimed = claimed.saturating_sub(1);

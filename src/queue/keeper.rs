@@ -586,8 +586,8 @@ impl Keeper {
         self.table.set_mark(row, self.parity, if unseen { Mark::Unseen } else { Mark::Seen });
         if self.leases.any_orphans() {
             let noted = match key {
-                NewKey::Plain(key) => self.leases.came(row, key),
-                NewKey::Coded(..) => self.leases.came(row, &self.table.key(row)),
+                NewKey::Plain(key) => self.leases.came(row, key, minute),
+                NewKey::Coded(..) => self.leases.came(row, &self.table.key(row), minute),
             };
             if noted {
                 self.table.set_noted(row, true);

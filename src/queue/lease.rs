@@ -6,10 +6,11 @@
 //! it is counted where the state changes, in `enter`, and nowhere else.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
 
 use ahash::RandomState;
 
+use super::counts::MinuteCounts;
 use super::front::Number;
 use super::table::{NONE, RowId};
 use super::time::{Minute, Now};
@@ -70,7 +71,7 @@ struct Entry {
     memory: Memory,
     /// What the memory was before the claim, for a lease that is given back.
     before: Memory,
-    /// The row's due minute at the grant.
+    /// The row's due minute at the grant; while it is held, now.
     due: Minute,
     token: Token,
     granted_at: f64,
@@ -176,6 +177,8 @@ pub struct Leases {
     next_token: Token,
     leased: u64,
     held: u64,
+    /// Held rows that are kept.
+    held_rows: MinuteCounts,
     counts: LeaseCounts,
     /// Rows whose entry has gone, for the owner to take their flag off.
     dropped: Vec<RowId>,
@@ -192,6 +195,11 @@ impl Leases {
     /// Keys held now.
     pub fn held(&self) -> u64 {
         self.held
+    }
+
+    /// Of these, those whose rows are due in `minute` or before.
+    pub fn held_due(&self, minute: Minute) -> u64 {
+        self.held_rows.between(0, minute)
     }
 
     /// See [`LeaseCounts`].
@@ -232,6 +240,7 @@ impl Leases {
             + (self.by_row.capacity() * 9 + self.orphans.capacity() * 25 + self.by_token.capacity() * 17) * 8 / 7
             + self.orphans.keys().map(|key| key.len() * 2).sum::<usize>()
             + self.timers.capacity() * 16
+            + self.held_rows.bytes()
             + self.dropped.capacity() * 4
             + self.ended.capacity() * size_of::<(RowId, Number)>()
     }
@@ -252,6 +261,14 @@ impl Leases {
         }
         if entry.state == State::Leased {
             self.by_token.remove(&entry.token);
+        }
+        if entry.row != NONE {
+            match (entry.state, state) {
+                (State::Held, State::Held) => {}
+                (State::Held, _) => self.held_rows.remove(entry.due),
+                (_, State::Held) => self.held_rows.add(entry.due),
+                _ => {}
+            }
         }
         if !matches!(state, State::Leased | State::Grace)
             && let Some(number) = entry.number.take()
@@ -400,6 +417,7 @@ impl Leases {
         let doublings = f64::from(misses - settings.miss_limit);
         let longest = if cadence > 0.0 { cadence } else { f64::INFINITY };
         let until = mono + (settings.lease_ms * doublings.exp2()).min(longest);
+        entry.due = due;
         self.enter(id, State::Held, until);
         self.counts.holds += 1;
         Verdict::Held { misses, until }
@@ -455,16 +473,19 @@ impl Leases {
         }
     }
 
-    /// Ends a live lease as if it had not been granted: its row was not due any more. `due` is the row's due minute now.
-    pub fn stale(&mut self, token: Token, due: Minute) {
-        self.counts.stale += u64::from(self.undo(token, due).is_some());
+    /// Ends a live lease as if it had not been granted: its row was not due any more. `due` is the row's due minute now. Returns when it
+    /// was granted, ms since the epoch.
+    pub fn stale(&mut self, token: Token, due: Minute) -> Option<f64> {
+        let granted_at = self.undo(token, due)?;
+        self.counts.stale += 1;
+        Some(granted_at)
     }
 
-    /// Ends a live lease as if it had not been granted: whoever asked has not got the key. Returns when it was granted, ms since the epoch.
+    /// The same: whoever asked has not got the key.
     pub fn give_back(&mut self, token: Token, due: Minute) -> Option<f64> {
-        let granted_at = self.undo(token, due);
-        self.counts.given_back += u64::from(granted_at.is_some());
-        granted_at
+        let granted_at = self.undo(token, due)?;
+        self.counts.given_back += 1;
+        Some(granted_at)
     }
 
     fn undo(&mut self, token: Token, due: Minute) -> Option<f64> {
@@ -534,7 +555,12 @@ impl Leases {
     /// A row with an entry is now due in another minute.
     pub fn moved(&mut self, row: RowId, due: Minute) {
         let Some(&id) = self.by_row.get(&row) else { return };
-        let entry = self.entry(id);
+        let entry = &mut self.entries[id as usize];
+        if entry.state == State::Held {
+            self.held_rows.remove(entry.due);
+            self.held_rows.add(due);
+            entry.due = due;
+        }
         Self::settle(&mut entry.memory, row, due);
         self.drop_if_done(id);
     }
@@ -542,8 +568,11 @@ impl Leases {
     /// A row with an entry is kept no longer: `key` is its key.
     pub fn gone(&mut self, row: RowId, key: &[u8]) {
         let Some(id) = self.by_row.remove(&row) else { return };
-        let entry = self.entry(id);
+        let entry = &mut self.entries[id as usize];
         entry.row = NONE;
+        if entry.state == State::Held {
+            self.held_rows.remove(entry.due);
+        }
         if entry.state == State::Grace {
             entry.memory = Memory::default();
         }
@@ -556,11 +585,15 @@ impl Leases {
     }
 
     /// A row is kept for a key that had none. Returns whether there is an entry for it.
-    pub fn came(&mut self, row: RowId, key: &[u8]) -> bool {
+    pub fn came(&mut self, row: RowId, key: &[u8], due: Minute) -> bool {
         let Some(id) = self.orphans.remove(key) else { return false };
-        let entry = self.entry(id);
+        let entry = &mut self.entries[id as usize];
         entry.orphan = None;
         entry.row = row;
+        if entry.state == State::Held {
+            self.held_rows.add(due);
+            entry.due = due;
+        }
         self.by_row.insert(row, id);
         true
     }
@@ -587,12 +620,20 @@ impl Leases {
         let used = self.entries.len() - self.free.len();
         assert_eq!(self.by_row.len() + self.orphans.len(), used, "leases: entries");
         let (mut leased, mut held) = (0, 0);
+        let mut held_rows = BTreeMap::<Minute, u64>::new();
         for (row, id) in &self.by_row {
             let entry = &self.entries[*id as usize];
             assert_eq!((entry.row, entry.orphan.is_none()), (*row, true), "leases: by row");
             let worth = entry.state != State::Idle || entry.memory.misses > 0 || entry.memory.released_due.is_some();
             assert!(worth, "leases: an entry with nothing to remember");
+            if entry.state == State::Held {
+                *held_rows.entry(entry.due).or_default() += 1;
+            }
         }
+        for (due, rows) in &held_rows {
+            assert_eq!(self.held_rows.between(*due, *due), *rows, "leases: held rows");
+        }
+        assert_eq!(self.held_rows.between(0, Minute::MAX), held_rows.values().sum::<u64>(), "leases: held rows");
         for (key, id) in &self.orphans {
             let entry = &self.entries[*id as usize];
             assert_eq!((entry.row, entry.orphan.as_deref()), (NONE, Some(&**key)), "leases: orphans");

@@ -134,7 +134,7 @@ impl Keeper {
             text.gauge(
                 "keeper_claimed_rate",
                 "",
-                &format!("Jobs given out and not given back: {per_minute}"),
+                &format!("Jobs given out, neither found stale nor given back: {per_minute}"),
                 known(rates.map(|rates| rates.claimed)),
             );
             text.gauge(

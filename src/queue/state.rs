@@ -54,6 +54,8 @@ pub struct DueNow {
     pub changed_by_demand: Vec<Demand>,
     pub in_flight: u64,
     pub held_keys: u64,
+    /// Of these, those whose rows are due.
+    pub held_due: u64,
     pub unclaimed: u64,
     /// How many more leases can be granted before the limit.
     pub leases_left: u64,
@@ -289,6 +291,7 @@ impl Keeper {
             changed_by_demand: Vec::new(),
             in_flight: self.leases.in_flight(),
             held_keys: self.leases.held(),
+            held_due: self.leases.held_due(now_minute),
             unclaimed: self.due.saturating_sub(self.leases.in_flight()),
             leases_left: self.config.leases.max_leases.saturating_sub(self.leases.in_flight()),
             paused: self.paused,

@@ -236,7 +236,11 @@ impl Watch {
         self.touched.retain(|_, (_, at)| mono - *at < FORGET_MS);
         let before = self.by_flag.len() + self.suspects.len();
         self.by_flag.retain(|_, reading| mono - reading.at < FORGET_MS);
-        self.suspects.retain(|_, at| mono - *at < FORGET_MS);
+        // One that waits to be read again is not forgotten, however long that takes.
+        let Watch { is_flagged, is_failed, by_flag, .. } = self;
+        let waits =
+            |hash: &u64| is_failed.contains_key(hash) || is_flagged.contains_key(hash) || by_flag.contains_key(hash);
+        self.suspects.retain(|hash, at| mono - *at < FORGET_MS || waits(hash));
         if self.by_flag.len() + self.suspects.len() < before {
             self.lost = Some(self.walks);
         }

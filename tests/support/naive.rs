@@ -1078,6 +1078,11 @@ impl Model {
         self.leases.values().filter(|entry| entry.state == State::Held).count() as u64
     }
 
+    fn held_due(&self) -> u64 {
+        let held = self.leases.iter().filter(|(_, entry)| entry.state == State::Held);
+        held.filter(|(key, _)| self.rows.get(key).is_some_and(|kept| kept.minute <= self.minute())).count() as u64
+    }
+
     pub fn status(&self) -> &'static str {
         match () {
             () if self.paused => "paused",
@@ -1232,28 +1237,27 @@ impl Model {
             return true;
         }
         self.lease_counts[STALE] += 1;
-        self.undo(token);
+        self.undo(key);
         false
     }
 
     pub fn give_back(&mut self, token: u64) -> bool {
         let Some(key) = self.leased_key(token) else { return false };
+        self.lease_counts[GIVEN_BACK] += 1;
+        self.undo(key);
+        true
+    }
+
+    fn undo(&mut self, key: KeyId) {
         let minute = (self.leases[&key].granted_at / MINUTE) as u32;
         if let Some(flow) = self.flow.get_mut(&minute) {
             flow.claimed = flow.claimed.saturating_sub(1);
         }
-        self.lease_counts[GIVEN_BACK] += 1;
-        self.undo(token)
-    }
-
-    fn undo(&mut self, token: u64) -> bool {
-        let Some(key) = self.leased_key(token) else { return false };
         let entry = self.leases.get_mut(&key).expect("it is leased");
         entry.memory = entry.before;
         entry.state = State::Idle;
         self.settle(key);
         self.forget(key);
-        true
     }
 
     pub fn release(&mut self, key: KeyId, token: Option<u64>) -> Released {
@@ -1542,7 +1546,13 @@ impl Model {
         self.touched.retain(|_, (_, at)| mono - *at < TEN_MINUTES);
         let before = self.by_flag.len() + self.suspects.len();
         self.by_flag.retain(|_, (at, _)| mono - *at < TEN_MINUTES);
-        self.suspects.retain(|_, at| mono - *at < TEN_MINUTES);
+        let (to_read, by_flag, failed) = (&self.to_read, &self.by_flag, &self.failed);
+        self.suspects.retain(|key, at| {
+            mono - *at < TEN_MINUTES
+                || to_read.iter().any(|(other, _)| other == key)
+                || by_flag.contains_key(key)
+                || failed.iter().any(|failed| failed.key == *key)
+        });
         if self.by_flag.len() + self.suspects.len() < before {
             self.lost = true;
             self.before_walk.2 = false;
@@ -1903,7 +1913,7 @@ impl Model {
                 "dueDiscovered": count(&|class| !class.from_sitemap), "dueChanged": count(&|class| class.changed),
                 "oldestChangedAt": oldest(&|class| class.changed), "dueUrgent": count(&|class| class.urgent),
                 "oldestUrgentAt": oldest(&|class| class.urgent), "changedByDemand": by_demand,
-                "inFlight": self.in_flight(), "heldKeys": self.held_keys(),
+                "inFlight": self.in_flight(), "heldKeys": self.held_keys(), "heldDue": self.held_due(),
                 "unclaimed": self.due().saturating_sub(self.in_flight()), "paused": self.paused,
                 "leasesLeft": self.config.leases.max_leases.saturating_sub(self.in_flight()),
                 "status": self.status(), "drainEtaMs": drain,
