@@ -110,7 +110,7 @@ async function measureOwners(run, size, rows, writes) {
   const { uncovered, superseded, foreign, distinct, lagMs } = followed;
   const { tally } = writers;
   check(
-    uncovered.length + foreign + tally.refused === 0 && tally.acknowledged > 0,
+    uncovered.length + foreign + tally.refused + tally.unready === 0 && tally.acknowledged > 0,
     `${count(distinct)} distinct rows were written, ${uncovered.length} did not reach their owner's queue as the table has them; ` +
       `${superseded} of ${count(tally.acknowledged)} acknowledged writes were never told, and ${foreign} of another node's rows were; ${tally.unanswered} writes got no answer within a second`,
   );
@@ -153,7 +153,7 @@ async function measureOwners(run, size, rows, writes) {
   const after = await checkAll(run, members, rows, history, 'after the join and the kill');
   check(more.tally.refused === 0, `${more.tally.refused} writes were sent on without an end`);
   stage(
-    `  ${count(more.tally.acknowledged)} writes meanwhile, ${count(more.tally.redirected)} sent on, ${more.tally.unanswered} without an answer; ` +
+    `  ${count(more.tally.acknowledged)} writes meanwhile, ${count(more.tally.redirected)} sent on, ${more.tally.unready} to a node that was starting, ${more.tally.unanswered} without an answer; ` +
       `joined after ${(joinedMs / 1000).toFixed(1)} s, back after ${(backMs / 1000).toFixed(1)} s`,
   );
   for (const host of hosts()) await host.stop();

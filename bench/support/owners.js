@@ -32,7 +32,15 @@ let written = 0;
  * @param {{ perNode: number, writes?: number }} options  writers on each node, and how many writes of all of them, if not until `stop`
  */
 function startWriters(members, rows, { perNode, writes = Number.POSITIVE_INFINITY }) {
-  const tally = { sent: 0, acknowledged: 0, direct: 0, redirected: 0, refused: 0, unanswered: 0 };
+  const tally = {
+    sent: 0,
+    acknowledged: 0,
+    direct: 0,
+    redirected: 0,
+    refused: 0,
+    unready: 0,
+    unanswered: 0,
+  };
   /** @type {Map<string, OwnWrite[]>} */
   const history = new Map();
   const began = performance.now();
@@ -81,6 +89,12 @@ function startWriters(members, rows, { perNode, writes = Number.POSITIVE_INFINIT
         tally.acknowledged += 1;
         tally[hop === 0 ? 'direct' : 'redirected'] += 1;
         return true;
+      }
+      if (answered.status === 503) {
+        // It is starting: nothing was written.
+        tally.unready += 1;
+        of.splice(of.indexOf(made), 1);
+        return false;
       }
       if (answered.status !== 421) break;
       url = answered.answer.url ?? home;
