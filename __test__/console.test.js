@@ -676,7 +676,10 @@ describe('the console in a browser', { skip, concurrency: 4 }, () => {
       await untilText(page, '#banner', /localhost cannot be reached: the connection failed/);
       await untilText(page, '#trusted .headline', /No, they are old/);
       await untilText(page, '#serving .headline', /Not known/);
-      assert.match(await textOf(page, '#serving .why'), /When it last answered, \d+ s ago: yes/);
+      assert.match(
+        await textOf(page, '#serving .why'),
+        /When it last answered, \d+ (s|min) ago: yes/,
+      );
       assert.equal(await page.locator('#pause').isVisible(), false);
       assert.equal((await tilesOf(page)).Due, due);
       const colorOf = () =>
@@ -687,9 +690,14 @@ describe('the console in a browser', { skip, concurrency: 4 }, () => {
       const grey = await colorOf();
       assert.deepEqual(await barriersOn(page), []);
       assert.match(await page.title(), /^No answer/);
-      const ageOf = async () => Number(/(\d+) s old/.exec(await textOf(page, '#banner'))?.[1]);
+      // From a minute on it is told in minutes.
+      const ageOf = async () => {
+        const [, count, unit] = /(\d+) (s|min) old/.exec(await textOf(page, '#banner')) ?? [];
+        return Number(count) * (unit === 'min' ? MINUTE : 1_000);
+      };
       const age = await ageOf();
-      await until('the age to grow', async () => (await ageOf()) > age);
+      assert.ok(age >= 0, `${age}`);
+      await until('the age to grow', async () => (await ageOf()) > age, { withinMs: 2 * MINUTE });
 
       const back = await startHost(['--workers', '1', '--port', new URL(host.url).port], { data });
       await untilText(page, '#trusted .headline', /Yes, exact/);
@@ -1279,7 +1287,10 @@ describe('the console in a browser', { skip, concurrency: 4 }, () => {
       await node.ended;
       await untilText(page, '#trusted .headline', /No total/);
       assert.match(await textOf(page, '#trusted .why'), /node-b gives no numbers/);
-      assert.match(await textOf(page, '#banner'), /no total now, for want of node-b.*\d+ s old/s);
+      assert.match(
+        await textOf(page, '#banner'),
+        /no total now, for want of node-b.*\d+ (s|min) old/s,
+      );
       assert.match(await textOf(page, '#wrong .why'), /node-b cannot be reached/);
       assert.match(await textOf(page, '#serving'), /On 2 of 3 nodes.*node-b: not known/s);
       assert.equal((await tilesOf(page)).Due, due);
